@@ -1,0 +1,55 @@
+"""The line that says which environment and run a guest belongs to.
+
+It is the first line of the guest's description, an HTML comment, so that the Proxmox VE page does
+not show it. Nothing else in the description is ours.
+"""
+
+from __future__ import annotations
+
+import re
+
+from blocks.model import Model
+
+_MARK = re.compile(r"\A<!-- proxflow (?P<fields>[^\n]*?) -->[ \t]*(?:\n|\Z)")
+_FIELD = re.compile(r"(?P<key>[a-z]+)=(?P<value>\S+)")
+
+
+class Mark(Model):
+    """Who made a guest. ``ready`` is set once the guest's installation was finished."""
+
+    env: str
+    guest: str
+    run: str
+    ready: bool = False
+
+    def __str__(self) -> str:
+        """The comment line, without a line break."""
+        state = "ready" if self.ready else "installing"
+        return f"<!-- proxflow env={self.env} guest={self.guest} run={self.run} state={state} -->"
+
+
+def read_mark(description: str) -> Mark | None:
+    """The mark of a description, or None where there is none, or not a whole one."""
+    found = _MARK.match(description)
+    if found is None:
+        return None
+    fields = {m["key"]: m["value"] for m in _FIELD.finditer(found["fields"])}
+    if not {"env", "guest", "run"} <= fields.keys():
+        return None
+    return Mark(
+        env=fields["env"],
+        guest=fields["guest"],
+        run=fields["run"],
+        ready=fields.get("state") == "ready",
+    )
+
+
+def unmarked(description: str) -> str:
+    """The operator's part of a description."""
+    return _MARK.sub("", description, count=1)
+
+
+def marked(mark: Mark, description: str) -> str:
+    """A description with this mark, in place of whichever mark it had."""
+    rest = unmarked(description)
+    return f"{mark}\n{rest}" if rest else str(mark)
