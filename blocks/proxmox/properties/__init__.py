@@ -1,0 +1,67 @@
+"""Guests as Proxmox VE writes them down: property strings, config values, whole configs."""
+
+from blocks.proxmox.properties.guests import (
+    UNKNOWN_SIZE,
+    UnsupportedGuest,
+    decode,
+    decode_boot,
+    disk_options,
+    encode_boot,
+    encode_create,
+    encode_disk,
+    encode_drive,
+    encode_efidisk,
+    encode_machine,
+    encode_nic,
+    encode_tpmstate,
+)
+from blocks.proxmox.properties.kinds import KINDS, NIC_MODELS, kind_of
+from blocks.proxmox.properties.strings import (
+    Properties,
+    PropertyError,
+    Value,
+    format,
+    normal,
+    parse,
+)
+from blocks.proxmox.properties.values import (
+    decode_sshkeys,
+    encode_sshkeys,
+    format_tags,
+    normal_description,
+    owner_of,
+    parse_tags,
+    storage_of,
+)
+
+__all__ = [
+    "KINDS",
+    "NIC_MODELS",
+    "UNKNOWN_SIZE",
+    "Properties",
+    "PropertyError",
+    "UnsupportedGuest",
+    "Value",
+    "decode",
+    "decode_boot",
+    "decode_sshkeys",
+    "disk_options",
+    "encode_boot",
+    "encode_create",
+    "encode_disk",
+    "encode_drive",
+    "encode_efidisk",
+    "encode_machine",
+    "encode_nic",
+    "encode_sshkeys",
+    "encode_tpmstate",
+    "format",
+    "format_tags",
+    "kind_of",
+    "normal",
+    "normal_description",
+    "owner_of",
+    "parse",
+    "parse_tags",
+    "storage_of",
+]
