@@ -1,0 +1,69 @@
+"""Stage attach: install media, boot order, and the disks that other guests own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from blocks.manifest.guest import Disk, Guest, SharedDisk
+from blocks.proxmox.properties import encode_boot, encode_disk, encode_drive
+from tasks.drives import INSTALL_DRIVE, SEED_DRIVE, drive_volume, install_boot
+from tasks.errors import StageError
+from tasks.live import Live, config_path
+from tasks.seed import current_seed, seeds_of, source_of
+from tasks.session import Session, session
+from tasks.stage import Outcome, RunRef, stage
+
+
+@stage("attach", retries=3)
+def attach(run: RunRef, node: str) -> Outcome:
+    """Put install and seed ISO into the drives, set the boot order, attach shared disks."""
+    here = session(run)
+    guest = here.guest(node)
+    live = here.require(guest)
+    wanted = {**shared_disks(here, guest, live), **media(here, guest, live)}
+    if not wanted:
+        return Outcome(status="unchanged", detail="drives, boot order and shared disks fit")
+    here.client.run("PUT", config_path(guest), **wanted)
+    return Outcome(status="done", detail=", ".join(sorted(wanted)))
+
+
+def media(here: Session, guest: Guest, live: Live) -> dict[str, Any]:
+    """The drive and boot keys that are not yet as an installation needs them."""
+    if guest.source is None or live.ready:
+        return {}
+    seed = current_seed(here, guest) or next(iter(seeds_of(here, guest)), None)
+    if seed is None:
+        raise StageError(
+            f"the seed ISO of {guest.label} is not on storage {source_of(guest).seed_storage}",
+            advice="somebody removed it while the run was working; run `up` again",
+        )
+    wanted: dict[str, Any] = {}
+    for slot, volume in ((INSTALL_DRIVE, guest.source.iso), (SEED_DRIVE, seed.volid)):
+        if drive_volume(live.config.get(slot)) != volume:
+            wanted[slot] = encode_drive(volume)
+    boot = encode_boot(install_boot(guest))
+    if live.config.get("boot") != boot:
+        wanted["boot"] = boot
+    return wanted
+
+
+def shared_disks(here: Session, guest: Guest, live: Live) -> dict[str, Any]:
+    """The configuration lines of the shared disks that the guest has not attached yet."""
+    return {
+        disk.slot: encode_disk(disk, volume=owned_volume(here, disk, disk.shared_with))
+        for disk in guest.disks
+        if disk.shared_with is not None and disk.slot not in live.config
+    }
+
+
+def owned_volume(here: Session, disk: Disk, link: SharedDisk) -> str:
+    """Volume id of a shared disk, read from its owner. Raises StageError where it has none."""
+    owner = next(g for g in here.environment.guests if g.vmid == link.vmid)
+    line = str(here.require(owner).config.get(link.slot, ""))
+    volume = line.partition(",")[0]
+    if not volume:
+        raise StageError(
+            f"{owner.label} (VM {owner.vmid}) has no disk {link.slot}, which {disk.slot} shares",
+            advice=f"run `up` with {owner.label} included, so that it creates the disk first",
+        )
+    return volume

@@ -1,0 +1,26 @@
+"""CD drives and boot order, while a guest is being installed and afterwards."""
+
+from __future__ import annotations
+
+from blocks.manifest.guest import Guest
+
+INSTALL_DRIVE = "ide2"
+SEED_DRIVE = "ide3"
+EMPTY = "none"
+
+
+def install_boot(guest: Guest) -> tuple[str, ...]:
+    """Boot order of an installation: the disk first, then the install ISO.
+
+    An empty disk does not boot, so the firmware goes on to the ISO; once the installer has filled
+    the disk, the next boot takes the disk. The order never has to change at the right moment, and
+    the installer cannot be booted twice.
+    """
+    if guest.source is None:
+        return guest.boot
+    return (*guest.boot, INSTALL_DRIVE)
+
+
+def drive_volume(config_value: str | None) -> str:
+    """The volume in a CD drive, from its configuration line; ``none`` for empty or no drive."""
+    return EMPTY if not config_value else config_value.partition(",")[0]

@@ -1,0 +1,63 @@
+"""Stage finalize: an installed guest keeps no media and boots from its disk."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from blocks.manifest.guest import Guest
+from blocks.manifest.mark import marked
+from blocks.proxmox.properties import encode_boot, encode_drive
+from tasks.drives import EMPTY, drive_volume
+from tasks.errors import StageError
+from tasks.live import Live, config_path
+from tasks.session import Session, session
+from tasks.stage import Outcome, RunRef, stage
+
+
+@stage("finalize", retries=3)
+def finalize(run: RunRef, node: str) -> Outcome:
+    """Empty the drives, set the boot order, mark the guest as installed; check the drives."""
+    here = session(run)
+    guest = here.guest(node)
+    if here.skip_finalize:
+        return Outcome(status="skipped", detail="as asked; the media stay in the drives")
+    live = here.require(guest)
+    wanted = leftovers(guest, live)
+    if not wanted:
+        return Outcome(status="unchanged", detail="no media, boots from disk")
+    here.client.run("PUT", config_path(guest), **wanted)
+    check_drives(here, guest)
+    return Outcome(status="done", detail="media out, boots from " + ", ".join(guest.boot))
+
+
+def leftovers(guest: Guest, live: Live) -> dict[str, Any]:
+    """The keys in which the guest is not yet as an installed one should be."""
+    wanted: dict[str, Any] = {}
+    for slot, declared in guest.drives.items():
+        if drive_volume(live.config.get(slot)) != declared:
+            wanted[slot] = encode_drive(declared)
+    boot = encode_boot(guest.boot)
+    if live.config.get("boot") != boot:
+        wanted["boot"] = boot
+    if live.mark is not None and not live.mark.ready:
+        ready = live.mark.model_copy(update={"ready": True})
+        wanted["description"] = marked(ready, live.description)
+    return wanted
+
+
+def check_drives(here: Session, guest: Guest) -> None:
+    """Make sure that the drives are empty in the running machine too, not only from next start.
+
+    Raises StageError. ``current=1`` asks for the values in force, without pending ones.
+    """
+    now = here.client.get(config_path(guest), current=1)
+    full = [
+        f"{slot} ({drive_volume(now[slot])})"
+        for slot, declared in guest.drives.items()
+        if declared == EMPTY and slot in now and drive_volume(now[slot]) != EMPTY
+    ]
+    if full:
+        raise StageError(
+            f"media are still in the drives: {', '.join(full)}",
+            advice="the guest may hold the drive locked; stop and start it, then run `up` again",
+        )

@@ -1,0 +1,84 @@
+"""What a run changes in place, with the values before, written down before it is changed.
+
+The one thing about a run that the cluster cannot tell: marks say what was made, not what was
+there before a change. A line a change, JSON, in the user's state folder; passwords never pass
+through here, since no declared key of a guest's configuration holds one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from blocks.manifest.guest import Guest
+from blocks.model import Model
+from blocks.state import state_folder
+
+
+class Entry(Model):
+    """One change of a guest: the keys as they were, None for those that were not set.
+
+    ``grown``: disks that were made larger, which nothing can undo.
+    """
+
+    vmid: int
+    node: str
+    kind: str
+    label: str
+    before: dict[str, Any]
+    grown: tuple[str, ...] = ()
+
+
+def journal_path(env: str, run_id: str) -> Path:
+    """Where the run's journal is."""
+    return state_folder() / "journal" / env / f"{run_id}.jsonl"
+
+
+def write_entry(
+    env: str,
+    run_id: str,
+    guest: Guest,
+    before: Mapping[str, Any],
+    *,
+    grown: tuple[str, ...] = (),
+) -> None:
+    """Append an entry and make sure that it is on the disk before the change is made."""
+    path = journal_path(env, run_id)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    entry = Entry(
+        vmid=guest.vmid,
+        node=guest.node,
+        kind=guest.kind,
+        label=guest.label,
+        before=dict(before),
+        grown=grown,
+    )
+    line = json.dumps(entry.model_dump(mode="json")) + "\n"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.write(descriptor, line.encode())
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_journal(env: str, run_id: str) -> tuple[Entry, ...]:
+    """The run's entries, oldest first; none where it changed nothing. A torn last line is cut."""
+    path = journal_path(env, run_id)
+    if not path.exists():
+        return ()
+    entries = []
+    for line in path.read_text().splitlines():
+        try:
+            entries.append(Entry.model_validate_json(line))
+        except ValueError:
+            break
+    return tuple(entries)
+
+
+def close_journal(env: str, run_id: str) -> None:
+    """Forget the run's journal: it was undone, or it ended well."""
+    journal_path(env, run_id).unlink(missing_ok=True)

@@ -1,0 +1,203 @@
+"""Stage preflight: everything that would go wrong, found before anything is changed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from blocks.proxmox.inventory import (
+    Inventory,
+    bridges,
+    permissions,
+    storage_content,
+)
+
+from blocks.manifest.guest import Guest
+from blocks.proxmox.client import Client
+from blocks.proxmox.connection import Connection
+from blocks.proxmox.errors import ProxmoxError
+from tasks.capacity import check_inventory, did_you_mean, node_row, storage_on
+from tasks.findings import Finding, error
+from tasks.found import READERS, FoundGuest, all_guests
+from tasks.rights import check_rights
+from tasks.ssh import ssh_banner
+
+OLDEST_RELEASE = 8
+_ADDRESS = re.compile(r"(?:^|,)ip6?=(?P<ip>[0-9A-Fa-f.:]+)(?:/\d+)?")
+_MAC = re.compile(r"(?:[0-9A-F]{2}:){5}[0-9A-F]{2}", re.IGNORECASE)
+
+T = TypeVar("T")
+
+
+def preflight(
+    client: Client, connection: Connection, guests: Sequence[Guest], inventory: Inventory
+) -> tuple[Finding, ...]:
+    """All findings for the guests that are to be created, errors first.
+
+    Reads, several at once: version, permissions, bridges of each node, ISOs of each storage, and
+    every guest's configuration for MAC and IP addresses. Raises ProxmoxError where the cluster
+    cannot be read at all.
+    """
+    if not guests:
+        return ()
+    with ThreadPoolExecutor(READERS) as pool:
+        strangers = pool.submit(all_guests, client, inventory)
+        rights = pool.submit(permissions, client)
+        switches = {
+            node: pool.submit(_optional, lambda n=node: bridges(client, n))
+            for node in _nodes_online(guests, inventory)
+        }
+        isos = {
+            place: pool.submit(
+                _optional, lambda p=place: storage_content(client, p[0], p[1], "iso")
+            )
+            for place in _iso_places(guests, inventory)
+        }
+        banners = {
+            (guest.label, str(address)): pool.submit(
+                ssh_banner, str(address), proxy=connection.guest_proxy, timeout=1.0
+            )
+            for guest in guests
+            for address in guest.ssh_addresses[:1]
+        }
+        who = connection.token_id or connection.user or "the caller"
+        found = [
+            *_version(client),
+            *check_rights(guests, rights.result(), who),
+            *check_inventory(guests, inventory),
+            *_bridges(guests, {node: job.result() for node, job in switches.items()}),
+            *_isos(guests, {place: job.result() for place, job in isos.items()}),
+            *_addresses(guests, strangers.result()),
+            *_answering({key: job.result() for key, job in banners.items()}),
+        ]
+    return tuple(sorted(dict.fromkeys(found), key=lambda finding: finding.severity))
+
+
+def _optional(read: Callable[[], T]) -> T | None:
+    """What the caller may not read is reported by the check of the privileges."""
+    try:
+        return read()
+    except ProxmoxError:
+        return None
+
+
+def _version(client: Client) -> list[Finding]:
+    release = client.version().release
+    major = int(release.partition(".")[0])
+    if major >= OLDEST_RELEASE:
+        return []
+    return [error(f"Proxmox VE {release} is too old", f"{OLDEST_RELEASE}.0 or newer is needed")]
+
+
+def _nodes_online(guests: Sequence[Guest], inventory: Inventory) -> set[str]:
+    return {
+        guest.node
+        for guest in guests
+        if (row := node_row(inventory, guest.node)) is not None and row.online
+    }
+
+
+def _iso_places(guests: Sequence[Guest], inventory: Inventory) -> set[tuple[str, str]]:
+    online = _nodes_online(guests, inventory)
+    places = {
+        (guest.node, guest.source.iso.partition(":")[0])
+        for guest in guests
+        if guest.source is not None and guest.node in online
+    }
+    return {
+        (node, storage)
+        for node, storage in places
+        if (row := storage_on(inventory, storage, node)) is not None and row.active
+    }
+
+
+def _bridges(guests: Sequence[Guest], there: Mapping[str, Sequence[str] | None]) -> list[Finding]:
+    found = []
+    for guest in guests:
+        known = there.get(guest.node)
+        if known is None:
+            continue
+        for name in dict.fromkeys(nic.bridge for nic in guest.nics):
+            if name not in known:
+                found.append(
+                    error(
+                        f"node {guest.node} has no bridge {name}; the VM would be created and "
+                        "then not start",
+                        did_you_mean(name, known),
+                        guest=guest.label,
+                    )
+                )
+    return found
+
+
+def _isos(guests: Sequence[Guest], there: Mapping[tuple[str, str], Any]) -> list[Finding]:
+    found = []
+    for guest in guests:
+        if guest.source is None:
+            continue
+        storage = guest.source.iso.partition(":")[0]
+        rows = there.get((guest.node, storage))
+        if rows is None:
+            continue
+        volumes = [row.volid for row in rows]
+        if guest.source.iso not in volumes:
+            found.append(
+                error(
+                    f"node {guest.node} has no {guest.source.iso}",
+                    f"upload it, or {did_you_mean(guest.source.iso, volumes)}",
+                    guest=guest.label,
+                )
+            )
+    return found
+
+
+def _addresses(guests: Sequence[Guest], others: Sequence[FoundGuest]) -> list[Finding]:
+    declared = {guest.vmid for guest in guests}
+    macs: dict[str, FoundGuest] = {}
+    ips: dict[str, FoundGuest] = {}
+    for other in others:
+        if other.row.vmid in declared:
+            continue
+        for key, value in other.live.config.items():
+            if not isinstance(value, str):
+                continue
+            if key.startswith("net"):
+                macs.update((m.upper(), other) for m in _MAC.findall(value))
+            if key.startswith(("net", "ipconfig")):
+                ips.update((m["ip"].lower(), other) for m in _ADDRESS.finditer(value))
+    found = []
+    for guest in guests:
+        for nic in guest.nics:
+            if nic.mac and nic.mac.upper() in macs:
+                found.append(
+                    error(
+                        f"MAC address {nic.mac} of {nic.slot} is taken by {macs[nic.mac.upper()]}",
+                        "leave `mac` out, or give another",
+                        guest=guest.label,
+                    )
+                )
+            for address in nic.inet.addresses:
+                if str(address.ip) in ips:
+                    found.append(
+                        error(
+                            f"address {address.ip} is configured for {ips[str(address.ip)]}",
+                            "give another address",
+                            guest=guest.label,
+                        )
+                    )
+    return found
+
+
+def _answering(banners: Mapping[tuple[str, str], str | None]) -> list[Finding]:
+    """A machine that answers at the address of a guest that does not exist yet."""
+    return [
+        error(
+            f"something answers at {address} already: {banner}",
+            "the address belongs to another machine; give another",
+            guest=label,
+        )
+        for (label, address), banner in banners.items()
+        if banner
+    ]

@@ -1,0 +1,157 @@
+"""What a run's names stand for in this process: its environment, its connection, its seeds.
+
+A Prefect parameter holds names only (a manifest's path, a context, a run id). Each process opens
+what they stand for once and shares it between the run's stages; a hook in another process opens it
+anew from the same names.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from blocks.manifest.loader import load_environment
+
+from blocks.manifest.environment import Environment
+from blocks.manifest.guest import Guest
+from blocks.manifest.mark import Mark
+from blocks.proxmox.client import Client
+from blocks.proxmox.connection import Connection, resolve
+from blocks.proxmox.errors import AlreadyExists, NotFound
+from tasks.iso.render import Rendered, render
+from tasks.live import Live, read_live
+from tasks.stage import RunRef
+
+BOOT_TIMEOUT = 1800.0
+
+
+@dataclass
+class Session:
+    """One run's open environment and connection. Safe to share between threads."""
+
+    run: RunRef
+    environment: Environment
+    connection: Connection
+    client: Client
+    _folder: Path | None = None
+    _live: dict[str, Live | None] = field(default_factory=dict)
+    _rendered: dict[str, Rendered] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def skip_build(self) -> bool:
+        """Whether the seed ISOs are on their storages already."""
+        return bool(self.run.options.get("skip_kickstart_build"))
+
+    @property
+    def skip_finalize(self) -> bool:
+        """Whether the install media stay in the drives."""
+        return bool(self.run.options.get("skip_finalize"))
+
+    @property
+    def boot_timeout(self) -> float:
+        """Seconds that an installation may take until its SSH server answers."""
+        return float(self.run.options.get("boot_timeout") or BOOT_TIMEOUT)
+
+    def guest(self, label: str) -> Guest:
+        """The declared guest of that label. Raises KeyError."""
+        return self.environment.guest(label)
+
+    def mark(self, guest: Guest, *, ready: bool = False) -> Mark:
+        """The mark of this run on a guest."""
+        return Mark(env=self.environment.name, guest=guest.label, run=self.run.run_id, ready=ready)
+
+    def owns(self, guest: Guest, mark: Mark | None) -> bool:
+        """Whether a live guest with this mark is the declared one, whichever run made it."""
+        return mark is not None and (mark.env, mark.guest) == (self.environment.name, guest.label)
+
+    def rendered(self, guest: Guest) -> Rendered:
+        """The guest's installer files, rendered once a run. Raises RenderError."""
+        with self._lock:
+            if guest.label not in self._rendered:
+                self._rendered[guest.label] = render(guest, env=self.environment.name)
+            return self._rendered[guest.label]
+
+    def live(self, guest: Guest) -> Live | None:
+        """The guest as it was last read in this run; read now if it never was."""
+        if guest.label not in self._live:
+            self._live[guest.label] = read_live(self.client, guest)
+        return self._live[guest.label]
+
+    def look(self, guest: Guest) -> Live | None:
+        """The guest as it is now. One call."""
+        self._live.pop(guest.label, None)
+        return self.live(guest)
+
+    def remember(self, guest: Guest, live: Live | None) -> None:
+        """Keep what a bulk read has just found."""
+        self._live[guest.label] = live
+
+    def require(self, guest: Guest) -> Live:
+        """The guest as it is now, which must exist and be ours. One call.
+
+        Raises NotFound where it is missing, AlreadyExists where somebody else's is in its place.
+        """
+        live = self.look(guest)
+        if live is None:
+            raise NotFound(
+                f"VM {guest.vmid} is not on node {guest.node}",
+                advice="it was removed while the run was working; run `up` again",
+            )
+        self.require_ours(guest, live)
+        return live
+
+    def require_ours(self, guest: Guest, live: Live) -> None:
+        """Refuse to touch a guest that this environment did not make. Raises AlreadyExists."""
+        if self.owns(guest, live.mark):
+            return
+        whose = (
+            f"belongs to {live.mark.guest} of environment {live.mark.env}"
+            if live.mark
+            else "was not made by Proxflow"
+        )
+        raise AlreadyExists(
+            f"VM {guest.vmid} ({live.config.get('name', 'unnamed')}) on {guest.node} {whose}",
+            advice=f"give {guest.label} another vm_id, or remove that guest yourself",
+        )
+
+    def folder(self) -> Path:
+        """A folder of this run that nobody else can read; it goes with the session."""
+        with self._lock:
+            if self._folder is None:
+                self._folder = Path(tempfile.mkdtemp(prefix="proxflow-"))
+            return self._folder
+
+    def close(self) -> None:
+        """Close the connection and remove the built seeds."""
+        self.client.close()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+_open: dict[str, Session] = {}
+_opening = threading.Lock()
+
+
+def session(run: RunRef) -> Session:
+    """The open session of a run; opens it when this process has not yet.
+
+    Raises ManifestError, ConnectionFault or ProxmoxError.
+    """
+    with _opening:
+        if run.run_id not in _open:
+            environment = load_environment(run.manifest)
+            connection = resolve(run.cluster, context=environment.context)
+            _open[run.run_id] = Session(run, environment, connection, Client(connection))
+        return _open[run.run_id]
+
+
+def close_session(run: RunRef) -> None:
+    """Close a run's session if it is open."""
+    with _opening:
+        found = _open.pop(run.run_id, None)
+    if found is not None:
+        found.close()

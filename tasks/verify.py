@@ -1,0 +1,101 @@
+"""Stage verify: is the guest what the manifest says, and does it answer?"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from blocks.manifest.guest import Guest
+from blocks.model import Model
+from blocks.proxmox.errors import NotFound
+from tasks.drives import EMPTY, drive_volume
+from tasks.errors import StageError
+from tasks.live import Live, is_running, read_live
+from tasks.plan import diff
+from tasks.session import Session, session
+from tasks.stage import Outcome, RunRef, stage
+from tasks.wait import agent_answers, any_banner, wait_until
+
+# A guest that has just been finalized may be restarting a service.
+GRACE = 15.0
+
+
+class Deviation(Model):
+    """One way in which a guest is not as declared.
+
+    ``kind``: ``missing``, ``foreign``, ``config``, ``media``, ``power``, ``ssh`` or ``agent``.
+    """
+
+    guest: str
+    kind: Literal["missing", "foreign", "config", "media", "power", "ssh", "agent"]
+    detail: str
+
+    def __str__(self) -> str:
+        """What is wrong, without the guest's name."""
+        return self.detail
+
+
+class Deviates(StageError):
+    """A guest is not as declared; all of its deviations at once."""
+
+    def __init__(self, deviations: tuple[Deviation, ...]) -> None:
+        """Keep the deviations for those who count them."""
+        super().__init__(
+            "; ".join(map(str, deviations)),
+            advice="`plan` shows what `up` would change; what it cannot change is yours to decide",
+        )
+        self.deviations = deviations
+
+
+@stage("verify", retries=2)
+def verify(run: RunRef, node: str) -> Outcome:
+    """Check one guest. Raises Deviates with everything that is wrong with it."""
+    here = session(run)
+    guest = here.guest(node)
+    found = deviations(here, guest)
+    if found:
+        raise Deviates(found)
+    probes = ["config", "runs"]
+    if guest.ssh_addresses:
+        probes.append("SSH")
+    if guest.agent:
+        probes.append("agent")
+    return Outcome(status="done", detail=", ".join(probes))
+
+
+def deviations(here: Session, guest: Guest) -> tuple[Deviation, ...]:
+    """Everything in which the guest is not as declared. Raises ProxmoxError."""
+
+    def wrong(
+        kind: Literal["missing", "foreign", "config", "media", "power", "ssh", "agent"],
+        detail: str,
+    ) -> Deviation:
+        return Deviation(guest=guest.label, kind=kind, detail=detail)
+
+    live = read_live(here.client, guest)
+    if live is None:
+        return (wrong("missing", f"VM {guest.vmid} is not on {guest.node}"),)
+    if not here.owns(guest, live.mark):
+        return (wrong("foreign", f"VM {guest.vmid} on {guest.node} is not this environment's"),)
+    found = [wrong("config", str(change)) for change in diff(guest, live.config)]
+    found += [wrong("media", text) for text in media_left(guest, live)]
+    try:
+        running = is_running(here.client, guest)
+    except NotFound:
+        return (wrong("missing", f"VM {guest.vmid} is not on {guest.node}"),)
+    if not running:
+        return (*found, wrong("power", "does not run"))
+    if guest.ssh_addresses and not wait_until(lambda: any_banner(here, guest), GRACE):
+        where = " or ".join(map(str, guest.ssh_addresses))
+        found.append(wrong("ssh", f"no SSH server answers at {where}"))
+    if guest.agent and not agent_answers(here.client, guest):
+        found.append(wrong("agent", "the guest agent does not answer"))
+    return tuple(found)
+
+
+def media_left(guest: Guest, live: Live) -> list[str]:
+    """The drives that hold an ISO though they are declared empty."""
+    return [
+        f"{slot} holds {volume}"
+        for slot, declared in guest.drives.items()
+        if declared == EMPTY and (volume := drive_volume(live.config.get(slot))) != EMPTY
+    ]

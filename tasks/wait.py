@@ -1,0 +1,105 @@
+"""Stage wait: until the installed system answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from blocks.manifest.guest import Guest
+from blocks.proxmox.client import Client
+from blocks.proxmox.errors import ProxmoxError
+from tasks.errors import StageError
+from tasks.live import is_running
+from tasks.session import Session, session
+from tasks.ssh import ssh_banner
+from tasks.stage import Outcome, RunRef, pause, stage
+
+T = TypeVar("T")
+
+# Between two looks: short at first, since a clone or a fast lab is up at once, then as patient as
+# an installation of half an hour deserves.
+FIRST_LOOK = 0.05
+LAST_LOOK = 10.0
+# The agent comes up with the system; one that is not there some minutes after SSH is not installed.
+AGENT_GRACE = 180.0
+
+
+@stage("wait", retries=3)
+def wait(run: RunRef, node: str) -> Outcome:
+    """Wait for the SSH banner, then for the guest agent where one is declared."""
+    here = session(run)
+    guest = here.guest(node)
+    live = here.live(guest)
+    if live is not None and live.ready:
+        return Outcome(status="skipped", detail="installed already")
+    return wait_for_guest(here, guest)
+
+
+def wait_for_guest(here: Session, guest: Guest) -> Outcome:
+    """Wait, bounded by the run's ``boot_timeout``. Raises StageError when it is over."""
+    if not guest.ssh_addresses:
+        return Outcome(status="skipped", detail="no address is declared to look for SSH at")
+    bound = here.boot_timeout
+    answer = wait_until(lambda: any_banner(here, guest), bound)
+    if answer is None:
+        raise StageError(
+            f"no SSH server answered at {' or '.join(map(str, guest.ssh_addresses))} "
+            f"within {bound:.0f} s{_state(here, guest)}",
+            advice=f"look at the console of VM {guest.vmid} on {guest.node}: the installer shows "
+            "there what it waits for; a longer wait is --boot-timeout",
+        )
+    detail = f"{answer[0]} says {answer[1]}"
+    if guest.agent and not wait_until(lambda: agent_answers(here.client, guest), AGENT_GRACE):
+        return Outcome(
+            status="done",
+            detail=detail,
+            warnings=(
+                f"the guest agent did not answer within {AGENT_GRACE:.0f} s of SSH; "
+                "is qemu-guest-agent installed and enabled?",
+            ),
+        )
+    return Outcome(status="done", detail=detail)
+
+
+def wait_until(look: Callable[[], T], bound: float) -> T | None:
+    """Look until it finds something, ever more seldom; None after ``bound`` seconds.
+
+    Raises StageCancelled when the run stops meanwhile.
+    """
+    deadline = time.monotonic() + bound
+    step = FIRST_LOOK
+    while True:
+        found = look()
+        if found:
+            return found
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return None
+        pause(min(step, left))
+        step = min(step * 1.5, LAST_LOOK)
+
+
+def any_banner(here: Session, guest: Guest) -> tuple[str, str] | None:
+    """Address and banner of the first of the guest's addresses that answers."""
+    for address in guest.ssh_addresses:
+        banner = ssh_banner(str(address), proxy=here.connection.guest_proxy)
+        if banner:
+            return str(address), banner
+    return None
+
+
+def agent_answers(client: Client, guest: Guest) -> bool:
+    """Whether the guest agent answers a ping. One call, which the server may hold for seconds."""
+    try:
+        client.post(f"/nodes/{guest.node}/qemu/{guest.vmid}/agent/ping")
+    except ProxmoxError:
+        return False
+    return True
+
+
+def _state(here: Session, guest: Guest) -> str:
+    try:
+        return "" if is_running(here.client, guest) else "; the guest does not run any more"
+    except ProxmoxError as error:
+        return f"; its state cannot be read: {error.message}"
