@@ -1,0 +1,180 @@
+"""Prefect for a run from the command line, with a server or without.
+
+::
+
+    runtime.warm()                      # while the user reads the plan
+    with runtime.prefect_runtime(say):
+        ended = runtime.run_flow(up, manifest="shop.yaml")
+
+The server that ``PREFECT_API_URL`` or the active profile names is used; else one that runs at the
+usual address; else a temporary one is started, which ends with this process however that ends,
+and keeps a complete history in ``PREFECT_HOME``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, cast
+from uuid import UUID
+
+from prefect import Flow
+from prefect.client.schemas.objects import State
+from prefect.context import refresh_global_settings_context
+from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+
+from flows.runtime.console import quiet_console
+from flows.runtime.history import flush, settle, unwatch_history, watch_history
+from flows.runtime.server import RuntimeUnavailable, TemporaryServer, find_server
+from tasks.limits import PRIVATE_API
+
+__all__ = [
+    "FlowRunResult",
+    "Runtime",
+    "RuntimeUnavailable",
+    "prefect_runtime",
+    "run_flow",
+    "warm",
+]
+
+Say = Callable[[str], None]
+
+_warmed: list[TemporaryServer] = []
+_warm_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """Where a run is recorded. ``temporary``: the server ends with this process."""
+
+    url: str
+    temporary: bool
+
+
+@dataclass(frozen=True)
+class FlowRunResult:
+    """How a flow run ended.
+
+    ``result``: what the flow returned, None unless it returned a value. ``failure``: the exception
+    that ended it, None if there was none or the flow returned a failed state.
+    """
+
+    state: State[Any]
+    result: Any
+    run_id: UUID | None
+    failure: BaseException | None
+
+    @property
+    def ok(self) -> bool:
+        """The run is Completed."""
+        return self.state.is_completed()
+
+
+def warm() -> None:
+    """Start the temporary server, if one will be needed, without waiting for it.
+
+    Costs some 20 ms. What is wrong with a named server is said by :func:`prefect_runtime`.
+    """
+    with _warm_lock, contextlib.suppress(RuntimeUnavailable):
+        if not _warmed and find_server() is None:
+            _warmed.append(TemporaryServer())
+
+
+@contextlib.contextmanager
+def prefect_runtime(say: Say | None = None) -> Iterator[Runtime]:
+    """Make Prefect usable inside: API, quiet console, no heartbeats, complete history.
+
+    ``say`` gets one line when the user has to wait for something. Raises
+    :class:`RuntimeUnavailable`.
+    """
+    notice: Say = say or (lambda _text: None)
+    url = find_server()
+    server: TemporaryServer | None = None
+    if url is None:
+        with _warm_lock:
+            server = _warmed.pop() if _warmed else TemporaryServer()
+        url = server.url
+    with contextlib.ExitStack() as stack:
+        if server is not None:
+            stack.callback(server.stop)
+            stack.enter_context(_orderly_end(server))
+            server.wait()
+            stack.enter_context(_api(url))
+        stack.enter_context(quiet_console())
+        # A heartbeat thread is joined at the end of every synchronous flow, which takes a second.
+        stack.enter_context(temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}))
+        if server is not None:
+            watch_history()
+            stack.callback(unwatch_history)
+        try:
+            yield Runtime(url=url, temporary=server is not None)
+        finally:
+            if server is not None and (missing := settle()):
+                notice(f"{missing} task runs are missing from Prefect's history")
+
+
+def run_flow(flow: Flow[..., Any], /, **parameters: object) -> FlowRunResult:
+    """Run a flow, and return how it ended instead of raising.
+
+    SIGINT still raises ``KeyboardInterrupt``, after the flow run has been recorded as Crashed and
+    its hooks have run; SIGTERM ends the process.
+    """
+    state = cast(State[Any], flow(**parameters, return_state=True))
+    failure: BaseException | None = None
+    result: Any = None
+    value = state.result(raise_on_failure=False)
+    if isinstance(value, BaseException):
+        failure = value
+    elif not isinstance(value, State):
+        result = value
+    return FlowRunResult(
+        state=state, result=result, run_id=state.state_details.flow_run_id, failure=failure
+    )
+
+
+@contextlib.contextmanager
+def _api(url: str) -> Iterator[None]:
+    """Point this process, all of its threads and the processes it starts at an API."""
+    names = {"PREFECT_API_URL": url, PRIVATE_API: url}
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(names)
+    refresh_global_settings_context()
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        refresh_global_settings_context()
+
+
+@contextlib.contextmanager
+def _orderly_end(server: TemporaryServer) -> Iterator[None]:
+    """After SIGTERM: send what is queued, end the server, and die of the signal as before.
+
+    Inside a flow Prefect's own handler comes first, records the crash, runs the hooks and then
+    hands the signal on to this one.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        with contextlib.suppress(Exception):
+            flush(2.0)
+        server.stop(2.0)
+        os.kill(os.getpid(), number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
