@@ -1,0 +1,452 @@
+"""Makes guests of a validated environment document."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_interface, ip_network
+from typing import Literal
+
+from blocks.manifest.document import Env
+from blocks.manifest.fields import normal_tag
+from blocks.manifest.guest import (
+    Address,
+    Disk,
+    Firmware,
+    Guest,
+    Host,
+    HostsEntry,
+    Inet,
+    Installation,
+    IsoSource,
+    Nic,
+    Repository,
+    SharedDisk,
+    User,
+)
+from blocks.manifest.hypervisor import DiskSpec, Iso, NicSpec, NodeSpec, Resources
+from blocks.manifest.kickstart import Kickstart
+from blocks.manifest.networks import Zone
+from blocks.units import parse_size
+
+_LOGIN_ROLES = ("management", "public", "private")
+_MOVING_USAGES = ("vip", "scan")
+_DEFAULT_BRIDGE = "vmbr0"
+_NET_SLOT = re.compile(r"net\d+")
+# An installed guest has both of its CD drives, empty.
+_EMPTY_DRIVES = {"ide2": "none", "ide3": "none"}
+
+
+def compile_guests(env: Env) -> tuple[Guest, ...]:
+    """The guests of an environment, in manifest order. The document has passed all checks."""
+    plans = tuple(_plans(env))
+    macs = _macs(env, plans)
+    hosts = _hosts(env, plans)
+    guests: list[Guest] = []
+    owners: dict[int, SharedDisk] = {}
+    users = _shared_ids(env)
+    for plan in plans:
+        disks = _disks(env, plan, owners, users)
+        guests.append(_guest(env, plan, disks, macs, hosts))
+    return tuple(guests)
+
+
+@dataclass(frozen=True)
+class _Card:
+    """A network card of a node with the slot that it gets."""
+
+    slot: str
+    spec: NicSpec
+    zone: Zone | None
+    inet: Inet
+
+
+@dataclass(frozen=True)
+class _Plan:
+    label: str
+    node: NodeSpec
+    cards: tuple[_Card, ...]
+
+    @property
+    def hostname(self) -> str:
+        return self.node.hostname or self.label
+
+    @property
+    def vmid(self) -> int:
+        return self.node.proxmox.vm_id
+
+    @property
+    def resources(self) -> Resources:
+        return self.node.resources or Resources()
+
+    @property
+    def login_addresses(self) -> tuple[Host, ...]:
+        """Where the SSH server is to be looked for, best first."""
+        found: list[Host] = []
+        for role in _LOGIN_ROLES:
+            found += [
+                card.inet.addresses[0].ip
+                for card in self.cards
+                if card.spec.usage == role and card.inet.addresses
+            ]
+        found += [self.node.ips[role] for role in _LOGIN_ROLES if role in self.node.ips]
+        if not found:
+            found += [card.inet.addresses[0].ip for card in self.cards if card.inet.addresses]
+            found += [ip for role, ip in self.node.ips.items() if role not in _MOVING_USAGES]
+            found = found[:1]
+        return tuple(dict.fromkeys(found))
+
+
+def _plans(env: Env) -> Iterator[_Plan]:
+    zones = env.spec.networks.zones
+    for label, node in env.spec.hypervisor.nodes.items():
+        yield _Plan(label, node, _cards(node, zones))
+
+
+def _cards(node: NodeSpec, zones: dict[str, Zone]) -> tuple[_Card, ...]:
+    specs = [spec for spec in node.nics if spec.bridge or not _moves(spec)]
+    taken = {spec.name for spec in specs if _NET_SLOT.fullmatch(spec.name)}
+    free = (slot for number in range(len(specs) * 2) if (slot := f"net{number}") not in taken)
+    # Two default routes are one too many: the zone's gateway only stands in where no card of the
+    # node names one, and only for the first card that can have it.
+    routed = any(spec.ipv4 is not None and spec.ipv4.gateway is not None for spec in specs)
+    cards: list[_Card] = []
+    for spec in specs:
+        zone = zones.get(spec.network or "")
+        inet = _inet(node, spec, zone, stand_in=not routed)
+        routed = routed or inet.gateway is not None
+        slot = spec.name if spec.name in taken else next(free)
+        cards.append(_Card(slot, spec, zone, inet))
+    return tuple(cards)
+
+
+def _moves(spec: NicSpec) -> bool:
+    """Whether the addresses move between nodes, so that the cluster software sets them."""
+    return spec.usage in _MOVING_USAGES or spec.shared_with_cluster
+
+
+def _inet(node: NodeSpec, spec: NicSpec, zone: Zone | None, *, stand_in: bool) -> Inet:
+    method = _method(node, spec, zone)
+    if method == "none":
+        return Inet(method="none")
+    dns = zone.dns if zone is not None else ()
+    search = zone.search if zone is not None else ()
+    if method == "dhcp":
+        return Inet(method="dhcp", search=search)
+    if spec.ipv4 is not None:
+        first: Address = ip_interface(spec.ipv4.address)
+        dns = dns if spec.ipv4.dns is None else spec.ipv4.dns
+        gateway = spec.ipv4.gateway
+    else:
+        assert spec.usage is not None  # noqa: S101 - _method said static, so there is a role
+        assert zone is not None  # noqa: S101
+        length = ip_network(zone.cidr).prefixlen
+        first = ip_interface(f"{node.ips[spec.usage]}/{length}")
+        gateway = None
+    if gateway is None and zone is not None and stand_in and zone.gateway != first.ip:
+        gateway = zone.gateway
+    others = (_secondary(text, first) for text in spec.ipv4_addresses)
+    addresses = tuple(dict.fromkeys((first, *others)))
+    return Inet(method="static", addresses=addresses, gateway=gateway, dns=dns, search=search)
+
+
+def _method(node: NodeSpec, spec: NicSpec, zone: Zone | None) -> Literal["static", "dhcp", "none"]:
+    if _moves(spec) or spec.controlled_by == "crs":
+        return "none"
+    if spec.bootproto in ("none", "link", "ibft"):
+        return "none"
+    if spec.bootproto == "dhcp":
+        return "dhcp"
+    # A role under ips is the address of the card with that usage.
+    known = spec.usage is not None and spec.usage in node.ips and zone is not None
+    return "static" if spec.ipv4 is not None or known else "dhcp"
+
+
+def _secondary(text: str, primary: IPv4Interface | IPv6Interface) -> Address:
+    if "/" in text:
+        return ip_interface(text)
+    address = ip_address(text)
+    same_family = address.version == primary.version
+    return ip_interface(f"{address}/{primary.network.prefixlen}" if same_family else text)
+
+
+def _macs(env: Env, plans: tuple[_Plan, ...]) -> dict[tuple[int, str], str]:
+    """A MAC for each card: the given one, else one that is derived from where the card is."""
+    macs = {
+        (plan.vmid, card.slot): card.spec.mac
+        for plan in plans
+        for card in plan.cards
+        if card.spec.mac not in (None, "auto")
+    }
+    taken = {mac for mac in macs.values() if mac is not None}
+    made: dict[tuple[int, str], str] = {key: mac for key, mac in macs.items() if mac is not None}
+    for plan in plans:
+        for card in plan.cards:
+            if (plan.vmid, card.slot) in made:
+                continue
+            mac = derived_mac(env.metadata.name, plan.vmid, card.slot)
+            attempt = 1
+            while mac in taken:
+                mac = derived_mac(env.metadata.name, plan.vmid, f"{card.slot}/{attempt}")
+                attempt += 1
+            taken.add(mac)
+            made[plan.vmid, card.slot] = mac
+    return made
+
+
+def derived_mac(environment: str, vmid: int, slot: str) -> str:
+    """A locally administered MAC address that is the same each time: ``02:...``."""
+    digest = hashlib.sha256(f"{environment}/{vmid}/{slot}".encode()).digest()
+    return ":".join(f"{byte:02X}" for byte in (0x02, *digest[:5]))
+
+
+def _hosts(env: Env, plans: tuple[_Plan, ...]) -> tuple[HostsEntry, ...]:
+    """The lines of /etc/hosts: the declared ones, then the nodes' own. One line an address."""
+    lines: dict[Host, list[str]] = {}
+    cluster = env.spec.cluster
+    for entry in cluster.hosts_entries if cluster is not None else ():
+        lines.setdefault(entry.ip, []).extend(entry.names)
+    for plan in plans:
+        for address in plan.login_addresses[:1]:
+            lines.setdefault(address, []).extend(_names(plan.hostname, env.metadata.domain))
+        for card in plan.cards:
+            for interface in card.inet.addresses[:1]:
+                if card.spec.hostname_aliases:
+                    lines.setdefault(interface.ip, []).extend(card.spec.hostname_aliases)
+    return tuple(
+        HostsEntry(ip=address, names=tuple(dict.fromkeys(names)))
+        for address, names in lines.items()
+    )
+
+
+def _names(hostname: str, domain: str | None) -> list[str]:
+    short = hostname.partition(".")[0]
+    full = hostname if "." in hostname or not domain else f"{hostname}.{domain}"
+    return [full] if full == short else [full, short]
+
+
+def _shared_ids(env: Env) -> set[int]:
+    """The ids of disks that really are on several nodes."""
+    count: dict[int, int] = {}
+    for node in env.spec.hypervisor.nodes.values():
+        for disk in node.disks:
+            if disk.shared:
+                count[disk.id] = count.get(disk.id, 0) + 1
+    return {number for number, nodes in count.items() if nodes > 1}
+
+
+def _disks(
+    env: Env, plan: _Plan, owners: dict[int, SharedDisk], shared_ids: set[int]
+) -> tuple[Disk, ...]:
+    """The disks of a node. The first node with a shared disk owns its volume."""
+    specs = plan.node.disks
+    taken = {spec.interface for spec in specs if spec.interface}
+    disks: list[Disk] = []
+    for index, spec in enumerate(specs):
+        slot = spec.interface or f"scsi{index}"
+        number = index
+        while spec.interface is None and slot in taken:
+            number += 1
+            slot = f"scsi{number}"
+        taken.add(slot)
+        several = spec.shared and spec.id in shared_ids
+        owner = owners.get(spec.id) if several else None
+        if several and owner is None:
+            owners[spec.id] = SharedDisk(vmid=plan.vmid, slot=slot)
+        # SSD emulation and I/O threads are for buses that have them.
+        bus = slot.rstrip("0123456789")
+        disks.append(
+            Disk(
+                slot=slot,
+                storage=_storage(env, spec),
+                size=parse_size(spec.size),
+                shared=several and owner is None,
+                shared_with=owner,
+                discard=spec.discard,
+                ssd=spec.ssd and bus != "virtio",
+                iothread=spec.iothread and bus in ("scsi", "virtio"),
+                cache=spec.cache,
+                format=spec.format,
+                backup=spec.backup,
+                serial=spec.serial,
+                tag=spec.tag,
+                role=spec.role,
+            )
+        )
+    return tuple(disks)
+
+
+def _storage(env: Env, spec: DiskSpec) -> str:
+    if spec.storage is not None:
+        return spec.storage
+    return env.spec.storage_classes.classes[spec.storage_class or ""].backend
+
+
+def _backend(env: Env, name: str) -> str:
+    """The storage behind a class, or the storage itself where no class has that name."""
+    found = env.spec.storage_classes.classes.get(name)
+    return found.backend if found is not None else name
+
+
+def _root(disks: tuple[Disk, ...]) -> Disk | None:
+    by_role = next((disk for disk in disks if disk.role == "root"), None)
+    by_slot = next((disk for disk in disks if disk.slot == "scsi0"), None)
+    return by_role or by_slot or (disks[0] if disks else None)
+
+
+def _guest(
+    env: Env,
+    plan: _Plan,
+    disks: tuple[Disk, ...],
+    macs: dict[tuple[int, str], str],
+    hosts: tuple[HostsEntry, ...],
+) -> Guest:
+    node, resources = plan.node, plan.resources
+    root = _root(disks)
+    iso = node.iso or env.spec.hypervisor.iso
+    kickstart = node.kickstart or env.spec.hypervisor.kickstart
+    source = None
+    if iso is not None and kickstart is not None and root is not None:
+        source = _source(env, plan, iso, kickstart, hosts, root.slot)
+    tags = {normal_tag(tag) for tag in (*env.metadata.tags, *node.tags)}
+    optional = {} if resources.cpu is None else {"cpu": resources.cpu}
+    return Guest(
+        label=plan.label,
+        node=node.proxmox.node_name,
+        vmid=plan.vmid,
+        name=plan.hostname,
+        cores=resources.cores,
+        sockets=resources.sockets,
+        memory=resources.memory,
+        balloon=resources.balloon,
+        ostype=iso.guest_os_type if iso is not None else "l26",
+        firmware=_firmware(env, resources, root),
+        disks=disks,
+        nics=tuple(_nic(card, macs[plan.vmid, card.slot]) for card in plan.cards),
+        drives=dict(_EMPTY_DRIVES) if source is not None else {},
+        boot=(root.slot,) if root is not None else (),
+        agent=True if node.agent is None else node.agent,
+        onboot=bool(node.onboot),
+        tags=tuple(sorted(tags)),
+        pool=node.pool,
+        description=node.description or env.metadata.description,
+        ssh_addresses=plan.login_addresses,
+        source=source,
+        **optional,
+    )
+
+
+def _firmware(env: Env, resources: Resources, root: Disk | None) -> Firmware:
+    uefi = resources.bios == "ovmf"
+    machine = resources.machine or ("q35" if uefi else "i440fx")
+    efi = None
+    if uefi and resources.efi_storage is not None:
+        efi = _backend(env, resources.efi_storage)
+    elif uefi and root is not None:
+        efi = root.storage
+    tpm = resources.tpm_storage
+    return Firmware(
+        bios=resources.bios,
+        machine="i440fx" if machine == "pc" else machine,
+        efi_storage=efi,
+        secure_boot=resources.secure_boot and uefi,
+        tpm_storage=_backend(env, tpm) if tpm is not None else None,
+    )
+
+
+def _nic(card: _Card, mac: str) -> Nic:
+    spec, zone = card.spec, card.zone
+    zone_bridge = zone.bridge if zone is not None else None
+    zone_vlan = zone.vlan if zone is not None else None
+    return Nic(
+        slot=card.slot,
+        bridge=spec.bridge or zone_bridge or _DEFAULT_BRIDGE,
+        mac=mac,
+        model=spec.model,
+        vlan=spec.vlan if spec.vlan is not None else zone_vlan,
+        firewall=spec.firewall,
+        mtu=spec.mtu,
+        rate=spec.rate,
+        queues=spec.queues,
+        name=None if _NET_SLOT.fullmatch(spec.name) else spec.name,
+        usage=spec.usage,
+        inet=card.inet,
+    )
+
+
+def _source(
+    env: Env,
+    plan: _Plan,
+    iso: Iso,
+    kickstart: Kickstart,
+    hosts: tuple[HostsEntry, ...],
+    root_slot: str,
+) -> IsoSource:
+    whole = re.match(r"[A-Za-z][A-Za-z0-9_.-]*:", iso.image)
+    return IsoSource(
+        iso=iso.image if whole else f"{iso.storage}:iso/{iso.image.removeprefix('iso/')}",
+        seed_storage=iso.kickstart_storage or iso.storage,
+        installation=_installation(env, plan, kickstart, hosts, root_slot),
+    )
+
+
+def _installation(
+    env: Env,
+    plan: _Plan,
+    kickstart: Kickstart,
+    hosts: tuple[HostsEntry, ...],
+    root_slot: str,
+) -> Installation:
+    host, _, own_domain = plan.hostname.partition(".")
+    return Installation(
+        distro=kickstart.distro,
+        hostname=host,
+        domain=own_domain or env.metadata.domain,
+        timezone=kickstart.timezone,
+        keyboard=kickstart.keyboard_layout,
+        lang=kickstart.lang,
+        mode=kickstart.mode,
+        ipv6=kickstart.ipv6,
+        install_url=kickstart.install_url,
+        ntp_servers=kickstart.chrony_servers,
+        sudo_nopasswd=kickstart.sudo.wheel_nopasswd,
+        packages=kickstart.packages.base,
+        packages_post=kickstart.packages.post,
+        repositories=tuple(
+            Repository(
+                name=repo.name, baseurl=repo.baseurl, mirrorlist=repo.mirrorlist, cost=repo.cost
+            )
+            for repo in kickstart.repos
+        ),
+        firewall=kickstart.firewall.enabled,
+        update_system=kickstart.update_system,
+        root_password_hash=kickstart.root_password_hash,
+        root_ssh_keys=tuple(dict.fromkeys(kickstart.ssh_keys.get("root", ()))),
+        users=_users(kickstart),
+        hosts=hosts,
+        root_disk=root_slot,
+    )
+
+
+def _users(kickstart: Kickstart) -> tuple[User, ...]:
+    """The declared users, and one for each other name that has SSH keys."""
+    users: list[User] = []
+    for spec in kickstart.additional_users:
+        keys = (spec.ssh_key, *spec.ssh_keys, *kickstart.ssh_keys.get(spec.name, ()))
+        users.append(
+            User(
+                name=spec.name,
+                sudo=spec.wheel,
+                ssh_keys=tuple(dict.fromkeys(key for key in keys if key)),
+                password_hash=spec.password_hash,
+            )
+        )
+    declared = {user.name for user in users} | {"root"}
+    users += [
+        User(name=name, ssh_keys=tuple(dict.fromkeys(keys)))
+        for name, keys in kickstart.ssh_keys.items()
+        if name not in declared
+    ]
+    return tuple(users)

@@ -1,0 +1,216 @@
+"""Loads an environment: files, profile, secrets, checks, guests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from blocks.manifest.checks import check, layers
+from blocks.manifest.compile import compile_guests
+from blocks.manifest.document import Env
+from blocks.manifest.environment import Environment
+from blocks.manifest.faults import Fault, ManifestError, show_path, suggestion
+from blocks.manifest.generated import Generator
+from blocks.manifest.paths import state_dir
+from blocks.manifest.profiles import known_profiles, profile_files
+from blocks.manifest.reader import Reader
+from blocks.manifest.secrets import Resolver, Secrets
+from blocks.manifest.sshkeys import expand_keys, is_whole
+from blocks.manifest.tree import Item, merge
+from blocks.manifest.validation import validate
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """An environment, with the tree that it was made from and the secrets that are in it."""
+
+    environment: Environment
+    tree: Item
+    secrets: Secrets
+
+
+def load_environment(
+    path: Path | str, *, env: Mapping[str, str] | None = None, seed: bytes | None = None
+) -> Environment:
+    """The environment in a master file, checked and compiled.
+
+    ``env`` takes the place of the process's environment variables, ``seed`` (32 bytes) that of the
+    kept seed of generated secrets. Raises ManifestError with everything that is wrong.
+    """
+    return load(path, env=env, seed=seed).environment
+
+
+def load(
+    path: Path | str, *, env: Mapping[str, str] | None = None, seed: bytes | None = None
+) -> Loaded:
+    """As load_environment, with what a rendering needs."""
+    variables = os.environ if env is None else env
+    master = Path(path).expanduser().absolute()
+    reader = Reader()
+    root = _read(master, reader, variables)
+    if root is None:
+        raise ManifestError(_in_order(reader.faults, reader.files, Secrets()))
+    faults, files = reader.faults, reader.files
+
+    resolver = Resolver(
+        root,
+        variables,
+        lambda name: Generator(state_dir(variables), name, seed),
+        faults,
+        files,
+    )
+    resolver.resolve()
+    hypervisor = root.get("spec", "hypervisor")
+    if hypervisor is not None:
+        _merge_defaults(hypervisor)
+        expand_keys(hypervisor, faults, files)
+    # Files that could not be read leave holes, of which nothing more is to be said.
+    document = validate(Env, root, faults)
+    faults += check(layers(root))
+    if faults or document is None:
+        raise ManifestError(_in_order(faults, files, resolver.secrets))
+    environment = Environment(
+        name=document.metadata.name,
+        domain=document.metadata.domain,
+        description=document.metadata.description,
+        path=master,
+        context=document.metadata.proxmox_context,
+        tags=document.metadata.tags,
+        cluster_type=document.spec.cluster.type if document.spec.cluster else None,
+        storage_classes=document.spec.storage_classes.classes,
+        guests=compile_guests(document),
+        hooks=document.hooks,
+        source_files=tuple(dict.fromkeys(files)),
+    )
+    notices = tuple(dict.fromkeys(_notices(environment)))
+    return Loaded(environment.model_copy(update={"notices": notices}), root, resolver.secrets)
+
+
+def _read(master: Path, reader: Reader, env: Mapping[str, str]) -> Item | None:
+    """The master file with its layers, over the profiles that it extends."""
+    if not master.is_file():
+        what = "is a folder; name the master file in it" if master.is_dir() else "no such file"
+        reader.faults.append(Fault(file=show_path(master), problem=what))
+        return None
+    root = reader.read(master)
+    if root is None:
+        return None
+    chain = [master.resolve()]
+    top = root
+    while (extends := top.get("extends")) is not None:
+        name = extends.value
+        if not isinstance(name, str):
+            break
+        beside = chain[-1].parent
+        # A profile may extend the one of the same name that it takes the place of.
+        found = [file for file in profile_files(name, beside, env) if file not in chain]
+        if not found:
+            extends.broken = True
+            names = " -> ".join(file.stem for file in chain[1:])
+            if profile_files(name, beside, env):
+                fault = extends.fault(
+                    f"goes round in a circle: {names} -> {name}", "remove one of these extends"
+                )
+            else:
+                fault = extends.fault(
+                    f"unknown profile {name!r}",
+                    suggestion(name, known_profiles(beside, env), "profiles"),
+                )
+            reader.faults.append(fault)
+            break
+        chain.append(found[0])
+        profile = reader.read(found[0])
+        if profile is None:
+            break
+        top = profile
+        root = merge(root, _without_name(profile))
+    return root
+
+
+def _without_name(profile: Item) -> Item:
+    """A profile names itself; that is no name for an environment."""
+    metadata = profile.get("metadata")
+    if metadata is None or not isinstance(metadata.value, dict):
+        return profile
+    assert isinstance(profile.value, dict)  # noqa: S101 - it has metadata
+    kept = {key: item for key, item in metadata.value.items() if key != "name"}
+    return replace(profile, value={**profile.value, "metadata": replace(metadata, value=kept)})
+
+
+def _merge_defaults(hypervisor: Item) -> None:
+    """Put the defaults under every node, and the document's iso and kickstart under the node's."""
+    defaults = hypervisor.get("defaults")
+    nodes = hypervisor.get("nodes")
+    if nodes is None or not isinstance(nodes.value, dict):
+        return
+    for label, node in nodes.value.items():
+        if not isinstance(node.value, dict):
+            continue
+        merged = node if defaults is None else _over(node, defaults)
+        assert isinstance(merged.value, dict)  # noqa: S101 - merging mappings gives a mapping
+        for part in ("iso", "kickstart"):
+            own, common = merged.get(part), hypervisor.get(part)
+            if own is not None and common is not None:
+                merged = replace(merged, value={**merged.value, part: merge(own, common)})
+        nodes.value[label] = merged
+
+
+def _over(node: Item, defaults: Item) -> Item:
+    """A node over the defaults. Tags add up, since they are a set; other lists are replaced."""
+    merged = merge(node, defaults)
+    own, common = node.get("tags"), defaults.get("tags")
+    if (
+        own is not None
+        and common is not None
+        and isinstance(own.value, list)
+        and isinstance(common.value, list)
+        and isinstance(merged.value, dict)
+    ):
+        both = replace(own, value=[*common.value, *own.value])
+        merged = replace(merged, value={**merged.value, "tags": both})
+    return merged
+
+
+def _in_order(faults: list[Fault], files: list[Path], secrets: Secrets) -> tuple[Fault, ...]:
+    """Each fault once, by file and line, without a secret in it."""
+    order = {show_path(file): index for index, file in enumerate(files)}
+    clean = {
+        str(fault): fault
+        for fault in (
+            fault.model_copy(
+                update={
+                    "problem": secrets.mask(fault.problem),
+                    "remedy": secrets.mask(fault.remedy),
+                }
+            )
+            for fault in faults
+        )
+    }
+    return tuple(
+        sorted(
+            clean.values(),
+            key=lambda fault: (order.get(fault.file, len(order)), fault.file, fault.line or 0),
+        )
+    )
+
+
+def _notices(environment: Environment) -> list[str]:
+    """What is allowed, but probably not what was wanted."""
+    notices: list[str] = []
+    for guest in environment.guests:
+        if guest.source is None:
+            continue
+        told = guest.source.installation
+        users = [user for user in told.users if user.ssh_keys or user.password_hash]
+        if not told.root_ssh_keys and told.root_password_hash is None and not users:
+            notices.append(f"{guest.label}: nobody can log in; add kickstart.ssh_keys")
+        keys = [*told.root_ssh_keys, *(key for user in told.users for key in user.ssh_keys)]
+        if not all(is_whole(key) for key in keys):
+            notices.append(f"{guest.label}: an SSH key is cut short; SSH will not accept it")
+        if not guest.ssh_addresses:
+            notices.append(
+                f"{guest.label}: no address is known beforehand; it is asked of the guest agent"
+            )
+    return notices

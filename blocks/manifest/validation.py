@@ -1,0 +1,198 @@
+"""Checks a tree against a pydantic model, and says each refusal with its place."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel, ValidationError
+
+from blocks.manifest.faults import Fault, nearest, suggestion
+from blocks.manifest.hooks import OLDER_SPELLINGS
+from blocks.manifest.tree import Item, plain
+
+M = TypeVar("M", bound=BaseModel)
+
+_WANTED = {
+    "string": "must be text",
+    "int": "must be a whole number",
+    "float": "must be a number",
+    "bool": "must be true or false",
+    "tuple": "must be a list",
+    "list": "must be a list",
+    "dict": "must be a mapping",
+    "model": "must be a mapping",
+    "ip": "is no IP address",
+}
+_REMEDIES = {
+    "string": "put it in quotes",
+    "bool": "write true or false",
+    "tuple": "write it as [one, two] or as '- one' lines",
+    "list": "write it as [one, two] or as '- one' lines",
+    "dict": "write it as 'key: value' lines",
+    "model": "write it as 'key: value' lines",
+    "ip": "write it such as 10.0.0.11",
+}
+
+
+def validate(model: type[M], root: Item, faults: list[Fault]) -> M | None:
+    """The model of a tree, or None after adding everything that is wrong to ``faults``."""
+    try:
+        return model.model_validate(plain(root))
+    except ValidationError as error:
+        errors = error.errors(include_url=False, include_input=False)
+    for each in errors:
+        fault = _fault(model, root, each["loc"], each["type"], each.get("ctx") or {}, each["msg"])
+        # What stands in defaults is refused once for every node that it is merged under.
+        if fault is not None and not any(_same(fault, known) for known in faults):
+            faults.append(fault)
+    return None
+
+
+def _same(one: Fault, other: Fault) -> bool:
+    return (one.file, one.line, one.problem) == (other.file, other.line, other.problem) and (
+        one.key == other.key or one.problem != "is missing"
+    )
+
+
+def _fault(
+    model: type[BaseModel],
+    root: Item,
+    loc: Sequence[int | str],
+    kind: str,
+    context: Mapping[str, Any],
+    message: str,
+) -> Fault | None:
+    item, used, rest = _locate(root, loc)
+    if item is None:
+        return None
+    if kind == "missing":
+        name = str(loc[-1])
+        return item.fault("is missing", f"add '{name}: ...'", below=name)
+    if kind == "extra_forbidden":
+        return _unknown_key(model, item, used)
+    if kind.startswith("union_tag"):
+        kinds = str(context.get("expected_tags", "")).replace("'", "").split(", ")
+        name = "type"
+        given = item.text(name)
+        where = item.get(name) or item
+        if given is None:
+            return item.fault("is missing", f"add 'type: ...' ({', '.join(kinds)})", below=name)
+        return where.fault(f"unknown type {given!r}", suggestion(given, kinds, "types"))
+    problem, remedy = _words(kind, context, message, item)
+    if rest and kind in {"string_type", "tuple_type"} and loc[-1] in ("str", "tuple[str, ...]"):
+        problem, remedy = "must be text or a list of texts", ""
+    return item.fault(problem, remedy)
+
+
+def _locate(
+    root: Item, loc: Sequence[int | str]
+) -> tuple[Item | None, list[int | str], list[int | str]]:
+    """The deepest item of a location, the steps that led there, and those that led nowhere.
+
+    pydantic puts names of union members between the keys, which the tree does not have. None
+    stands for an item that has a fault already.
+    """
+    item = root
+    used: list[int | str] = []
+    rest: list[int | str] = []
+    for step in loc:
+        if item.broken:
+            return None, used, rest
+        value = item.value
+        if isinstance(value, dict) and step not in value:
+            older = next((old for old, new in OLDER_SPELLINGS.items() if new == step), None)
+            step = older if older in value else step  # noqa: PLW2901
+        if (isinstance(value, dict) and step in value) or (
+            isinstance(value, list) and isinstance(step, int) and step < len(value)
+        ):
+            item = value[step]  # type: ignore[index]
+            used.append(step)
+        else:
+            rest.append(step)
+    return (None if item.broken else item), used, rest
+
+
+def _unknown_key(model: type[BaseModel], item: Item, used: Sequence[int | str]) -> Fault:
+    name = str(used[-1])
+    known = _keys_of(_model_at(model, used[:-1]))
+    close = nearest(name, known)
+    listed = f"(known: {', '.join(sorted(known))})"
+    return item.fault(
+        f"unknown key {name!r}",
+        f"did you mean {close!r}? {listed}" if close else f"remove it {listed}",
+    )
+
+
+def _keys_of(model: type[BaseModel] | None) -> list[str]:
+    return list(model.model_fields) if model is not None else []
+
+
+def _model_at(annotation: Any, path: Sequence[int | str]) -> type[BaseModel] | None:  # noqa: ANN401
+    """The model that validates what is at a path, if one does."""
+    annotation = _bare(annotation)
+    if not path:
+        is_model = isinstance(annotation, type) and issubclass(annotation, BaseModel)
+        return annotation if is_model else None
+    step, rest = path[0], path[1:]
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        field = annotation.model_fields.get(str(step))
+        if field is not None:
+            return _model_at(field.annotation, rest)
+        extra = get_type_hints(annotation).get("__pydantic_extra__")
+        return _model_at(get_args(extra)[1], rest) if get_args(extra) else None
+    arguments = get_args(annotation)
+    if get_origin(annotation) is dict:
+        return _model_at(arguments[1], rest)
+    if get_origin(annotation) in (tuple, list):
+        return _model_at(arguments[0], rest)
+    return None
+
+
+def _bare(annotation: Any) -> Any:  # noqa: ANN401
+    """A type without Annotated and without None."""
+    if get_origin(annotation) is Annotated:
+        return _bare(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, types.UnionType):
+        members = [each for each in get_args(annotation) if each is not type(None)]
+        return _bare(members[0]) if len(members) == 1 else annotation
+    return annotation
+
+
+def _words(kind: str, context: Mapping[str, Any], message: str, item: Item) -> tuple[str, str]:
+    """What is wrong and what would be right, without the value: it may be a secret."""
+    if kind == "value_error":
+        problem, _, remedy = str(context.get("error", message)).partition("; ")
+        return problem, remedy
+    if kind == "literal_error":
+        choices = str(context.get("expected", "")).replace(" or ", ", ")
+        names = [name.strip().strip("'") for name in choices.split(",")]
+        given = item.value if isinstance(item.value, str) and item.masked is None else ""
+        close = nearest(given, names) if given else None
+        return (
+            f"must be one of {', '.join(names)}" if len(names) > 1 else f"must be {names[0]}",
+            f"did you mean {close!r}?" if close else "",
+        )
+    limits = {
+        "greater_than_equal": ("ge", "must be at least {}"),
+        "greater_than": ("gt", "must be more than {}"),
+        "less_than_equal": ("le", "must be at most {}"),
+        "less_than": ("lt", "must be less than {}"),
+        "too_short": ("min_length", "needs at least {} entries"),
+        "string_too_short": ("min_length", "is too short; at least {} characters"),
+        "string_too_long": ("max_length", "is too long; at most {} characters"),
+        "string_pattern_mismatch": ("pattern", "does not have the form {}"),
+    }
+    if kind == "too_short" and context.get("min_length") == 1:
+        return "is empty", "at least one entry is needed"
+    if kind == "string_too_short" and context.get("min_length") == 1:
+        return "is empty", ""
+    if kind in limits:
+        name, text = limits[kind]
+        problem, _, remedy = text.format(context.get(name)).partition("; ")
+        return problem, remedy
+    family = kind.partition("_")[0]
+    if family in _WANTED:
+        return _WANTED[family], _REMEDIES.get(family, "")
+    return message[:1].lower() + message[1:], ""
