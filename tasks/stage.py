@@ -20,11 +20,13 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, cast
+from uuid import UUID
 
 from prefect import Task, get_run_logger
 from prefect import tags as prefect_tags
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
+from prefect.context import TaskRunContext
 from prefect.exceptions import MissingContextError
 from prefect.states import Cancelled, Failed
 from pydantic import Field
@@ -267,11 +269,13 @@ def stage(
                 return Failed(message=str(failure), data=failure)
             finally:
                 _current.reset(token)
+                _note_run()
             outcome = outcome.model_copy(update={"seconds": time.monotonic() - began})
             _log_outcome(f"{run.env}/{node}/{name}", outcome)
             return outcome
 
         def record(run: RunRef, node: str, reason: str) -> State[Any]:
+            _note_run()
             return Cancelled(message=reason)
 
         def may_pass_next_time(_task: Task[..., Any], task_run: TaskRun, state: State[Any]) -> bool:
@@ -320,6 +324,23 @@ def tagged(*names: str) -> Iterator[None]:
     """Give the task runs that start inside these tags too."""
     with prefect_tags(*names):
         yield
+
+
+_ran: set[UUID] = set()
+_ran_lock = threading.Lock()
+
+
+def task_runs_of_this_process() -> frozenset[UUID]:
+    """The task runs of stages that ended here: what Prefect's history must have in the end."""
+    with _ran_lock:
+        return frozenset(_ran)
+
+
+def _note_run() -> None:
+    context = TaskRunContext.get()
+    if context is not None:
+        with _ran_lock:
+            _ran.add(context.task_run.id)
 
 
 def _ended(node: str, name: str, outcome: Outcome) -> Event:

@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, cast
+from typing import Any, Final, cast
 from uuid import UUID
 
 from prefect import Flow
@@ -29,9 +29,10 @@ from prefect.context import refresh_global_settings_context
 from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
 from flows.runtime.console import quiet_console
-from flows.runtime.history import flush, settle, unwatch_history, watch_history
+from flows.runtime.history import BOUND, flush, settle
 from flows.runtime.server import RuntimeUnavailable, TemporaryServer, find_server
 from tasks.limits import PRIVATE_API
+from tasks.stage import task_runs_of_this_process
 
 __all__ = [
     "FlowRunResult",
@@ -43,6 +44,8 @@ __all__ = [
 ]
 
 Say = Callable[[str], None]
+
+_BOUND_AFTER_EXCEPTION: Final = 5.0
 
 _warmed: list[TemporaryServer] = []
 _warm_lock = threading.Lock()
@@ -108,13 +111,14 @@ def prefect_runtime(say: Say | None = None) -> Iterator[Runtime]:
         stack.enter_context(quiet_console())
         # A heartbeat thread is joined at the end of every synchronous flow, which takes a second.
         stack.enter_context(temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}))
-        if server is not None:
-            watch_history()
-            stack.callback(unwatch_history)
+        before = task_runs_of_this_process()
+        bound = _BOUND_AFTER_EXCEPTION
         try:
             yield Runtime(url=url, temporary=server is not None)
+            bound = BOUND
         finally:
-            if server is not None and (missing := settle()):
+            made = task_runs_of_this_process() - before
+            if server is not None and (missing := settle(made, bound)):
                 notice(f"{missing} task runs are missing from Prefect's history")
 
 
