@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_interface, ip_network
-from typing import Literal
 
+from blocks.manifest.cards import MOVING_USAGES, Card, cards_of, derived_mac, nic
 from blocks.manifest.document import Env
 from blocks.manifest.fields import normal_tag
 from blocks.manifest.guest import (
-    Address,
     Disk,
     Firmware,
     Guest,
     Host,
     HostsEntry,
-    Inet,
     Installation,
     IsoSource,
-    Nic,
     Repository,
     SharedDisk,
     User,
 )
-from blocks.manifest.hypervisor import DiskSpec, Iso, NicSpec, NodeSpec, Resources
+from blocks.manifest.hypervisor import DiskSpec, NodeSpec, Resources
 from blocks.manifest.kickstart import Kickstart
-from blocks.manifest.networks import Zone
 from blocks.units import parse_size
 
 _LOGIN_ROLES = ("management", "public", "private")
-_MOVING_USAGES = ("vip", "scan")
-_DEFAULT_BRIDGE = "vmbr0"
-_NET_SLOT = re.compile(r"net\d+")
 # An installed guest has both of its CD drives, empty.
 _EMPTY_DRIVES = {"ide2": "none", "ide3": "none"}
 
@@ -54,20 +45,10 @@ def compile_guests(env: Env) -> tuple[Guest, ...]:
 
 
 @dataclass(frozen=True)
-class _Card:
-    """A network card of a node with the slot that it gets."""
-
-    slot: str
-    spec: NicSpec
-    zone: Zone | None
-    inet: Inet
-
-
-@dataclass(frozen=True)
 class _Plan:
     label: str
     node: NodeSpec
-    cards: tuple[_Card, ...]
+    cards: tuple[Card, ...]
 
     @property
     def hostname(self) -> str:
@@ -94,7 +75,7 @@ class _Plan:
         found += [self.node.ips[role] for role in _LOGIN_ROLES if role in self.node.ips]
         if not found:
             found += [card.inet.addresses[0].ip for card in self.cards if card.inet.addresses]
-            found += [ip for role, ip in self.node.ips.items() if role not in _MOVING_USAGES]
+            found += [ip for role, ip in self.node.ips.items() if role not in MOVING_USAGES]
             found = found[:1]
         return tuple(dict.fromkeys(found))
 
@@ -102,74 +83,7 @@ class _Plan:
 def _plans(env: Env) -> Iterator[_Plan]:
     zones = env.spec.networks.zones
     for label, node in env.spec.hypervisor.nodes.items():
-        yield _Plan(label, node, _cards(node, zones))
-
-
-def _cards(node: NodeSpec, zones: dict[str, Zone]) -> tuple[_Card, ...]:
-    specs = [spec for spec in node.nics if spec.bridge or not _moves(spec)]
-    taken = {spec.name for spec in specs if _NET_SLOT.fullmatch(spec.name)}
-    free = (slot for number in range(len(specs) * 2) if (slot := f"net{number}") not in taken)
-    # Two default routes are one too many: the zone's gateway only stands in where no card of the
-    # node names one, and only for the first card that can have it.
-    routed = any(spec.ipv4 is not None and spec.ipv4.gateway is not None for spec in specs)
-    cards: list[_Card] = []
-    for spec in specs:
-        zone = zones.get(spec.network or "")
-        inet = _inet(node, spec, zone, stand_in=not routed)
-        routed = routed or inet.gateway is not None
-        slot = spec.name if spec.name in taken else next(free)
-        cards.append(_Card(slot, spec, zone, inet))
-    return tuple(cards)
-
-
-def _moves(spec: NicSpec) -> bool:
-    """Whether the addresses move between nodes, so that the cluster software sets them."""
-    return spec.usage in _MOVING_USAGES or spec.shared_with_cluster
-
-
-def _inet(node: NodeSpec, spec: NicSpec, zone: Zone | None, *, stand_in: bool) -> Inet:
-    method = _method(node, spec, zone)
-    if method == "none":
-        return Inet(method="none")
-    dns = zone.dns if zone is not None else ()
-    search = zone.search if zone is not None else ()
-    if method == "dhcp":
-        return Inet(method="dhcp", search=search)
-    if spec.ipv4 is not None:
-        first: Address = ip_interface(spec.ipv4.address)
-        dns = dns if spec.ipv4.dns is None else spec.ipv4.dns
-        gateway = spec.ipv4.gateway
-    else:
-        assert spec.usage is not None  # noqa: S101 - _method said static, so there is a role
-        assert zone is not None  # noqa: S101
-        length = ip_network(zone.cidr).prefixlen
-        first = ip_interface(f"{node.ips[spec.usage]}/{length}")
-        gateway = None
-    if gateway is None and zone is not None and stand_in and zone.gateway != first.ip:
-        gateway = zone.gateway
-    others = (_secondary(text, first) for text in spec.ipv4_addresses)
-    addresses = tuple(dict.fromkeys((first, *others)))
-    return Inet(method="static", addresses=addresses, gateway=gateway, dns=dns, search=search)
-
-
-def _method(node: NodeSpec, spec: NicSpec, zone: Zone | None) -> Literal["static", "dhcp", "none"]:
-    if _moves(spec) or spec.controlled_by == "crs":
-        return "none"
-    if spec.bootproto in ("none", "link", "ibft"):
-        return "none"
-    if spec.bootproto == "dhcp":
-        return "dhcp"
-    # A role under ips is the address of the card with that usage.
-    known = spec.usage is not None and spec.usage in node.ips and zone is not None
-    return "static" if spec.ipv4 is not None or known else "dhcp"
-
-
-def _secondary(text: str, primary: IPv4Interface | IPv6Interface) -> Address:
-    if "/" in text:
-        return ip_interface(text)
-    address = ip_address(text)
-    same_family = address.version == primary.version
-    return ip_interface(f"{address}/{primary.network.prefixlen}" if same_family else text)
+        yield _Plan(label, node, cards_of(node, zones))
 
 
 def _macs(env: Env, plans: tuple[_Plan, ...]) -> dict[tuple[int, str], str]:
@@ -194,12 +108,6 @@ def _macs(env: Env, plans: tuple[_Plan, ...]) -> dict[tuple[int, str], str]:
             taken.add(mac)
             made[plan.vmid, card.slot] = mac
     return made
-
-
-def derived_mac(environment: str, vmid: int, slot: str) -> str:
-    """A locally administered MAC address that is the same each time: ``02:...``."""
-    digest = hashlib.sha256(f"{environment}/{vmid}/{slot}".encode()).digest()
-    return ":".join(f"{byte:02X}" for byte in (0x02, *digest[:5]))
 
 
 def _hosts(env: Env, plans: tuple[_Plan, ...]) -> tuple[HostsEntry, ...]:
@@ -306,10 +214,7 @@ def _guest(
     node, resources = plan.node, plan.resources
     root = _root(disks)
     iso = node.iso or env.spec.hypervisor.iso
-    kickstart = node.kickstart or env.spec.hypervisor.kickstart
-    source = None
-    if iso is not None and kickstart is not None and root is not None:
-        source = _source(env, plan, iso, kickstart, hosts, root.slot)
+    source = _source(env, plan, hosts, root.slot if root is not None else None)
     tags = {normal_tag(tag) for tag in (*env.metadata.tags, *node.tags)}
     optional = {} if resources.cpu is None else {"cpu": resources.cpu}
     return Guest(
@@ -324,7 +229,7 @@ def _guest(
         ostype=iso.guest_os_type if iso is not None else "l26",
         firmware=_firmware(env, resources, root),
         disks=disks,
-        nics=tuple(_nic(card, macs[plan.vmid, card.slot]) for card in plan.cards),
+        nics=tuple(nic(card, macs[plan.vmid, card.slot]) for card in plan.cards),
         drives=dict(_EMPTY_DRIVES) if source is not None else {},
         boot=(root.slot,) if root is not None else (),
         agent=True if node.agent is None else node.agent,
@@ -356,34 +261,13 @@ def _firmware(env: Env, resources: Resources, root: Disk | None) -> Firmware:
     )
 
 
-def _nic(card: _Card, mac: str) -> Nic:
-    spec, zone = card.spec, card.zone
-    zone_bridge = zone.bridge if zone is not None else None
-    zone_vlan = zone.vlan if zone is not None else None
-    return Nic(
-        slot=card.slot,
-        bridge=spec.bridge or zone_bridge or _DEFAULT_BRIDGE,
-        mac=mac,
-        model=spec.model,
-        vlan=spec.vlan if spec.vlan is not None else zone_vlan,
-        firewall=spec.firewall,
-        mtu=spec.mtu,
-        rate=spec.rate,
-        queues=spec.queues,
-        name=None if _NET_SLOT.fullmatch(spec.name) else spec.name,
-        usage=spec.usage,
-        inet=card.inet,
-    )
-
-
 def _source(
-    env: Env,
-    plan: _Plan,
-    iso: Iso,
-    kickstart: Kickstart,
-    hosts: tuple[HostsEntry, ...],
-    root_slot: str,
-) -> IsoSource:
+    env: Env, plan: _Plan, hosts: tuple[HostsEntry, ...], root_slot: str | None
+) -> IsoSource | None:
+    iso = plan.node.iso or env.spec.hypervisor.iso
+    kickstart = plan.node.kickstart or env.spec.hypervisor.kickstart
+    if iso is None or kickstart is None or root_slot is None:
+        return None
     whole = re.match(r"[A-Za-z][A-Za-z0-9_.-]*:", iso.image)
     return IsoSource(
         iso=iso.image if whole else f"{iso.storage}:iso/{iso.image.removeprefix('iso/')}",

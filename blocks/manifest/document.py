@@ -15,7 +15,7 @@ from blocks.manifest.storage import StorageClasses
 from blocks.model import Model
 
 
-def _version(value: Any) -> Any:  # noqa: ANN401 - whatever YAML holds
+def _version(value: Any) -> Any:
     return "1" if value == 1 and not isinstance(value, bool) else value
 
 

@@ -53,7 +53,7 @@ def _dns_name(name: str) -> str:
     return name
 
 
-def _size(text: Any) -> str:  # noqa: ANN401 - whatever YAML holds
+def _size(text: Any) -> str:
     if isinstance(text, int) and not isinstance(text, bool):
         raise ValueError(f"has no unit; did you mean '{text}G'?")  # noqa: TRY004 - for pydantic
     if not isinstance(text, str):
@@ -81,7 +81,7 @@ def _slot(text: str) -> str:
     return text
 
 
-def _interface(text: Any) -> Any:  # noqa: ANN401
+def _interface(text: Any) -> Any:
     if not isinstance(text, str) or "/" not in text:
         raise ValueError("needs its prefix length, such as 10.0.0.11/24")
     try:
@@ -97,7 +97,7 @@ def _interface(text: Any) -> Any:  # noqa: ANN401
     return str(address)
 
 
-def _network(text: Any) -> Any:  # noqa: ANN401
+def _network(text: Any) -> Any:
     if not isinstance(text, str) or "/" not in text:
         raise ValueError("is no network; write it with its prefix length, such as 10.0.0.0/24")
     try:
@@ -111,7 +111,7 @@ def _network(text: Any) -> Any:  # noqa: ANN401
     raise ValueError(f"is the address of a host; did you mean {str(meant)!r}?")
 
 
-def _address_or_interface(text: Any) -> Any:  # noqa: ANN401
+def _address_or_interface(text: Any) -> Any:
     try:
         ip_interface(text if isinstance(text, str) else "")
     except ValueError:
@@ -119,7 +119,7 @@ def _address_or_interface(text: Any) -> Any:  # noqa: ANN401
     return text.strip()
 
 
-def _list_of_tags(value: Any) -> Any:  # noqa: ANN401
+def _list_of_tags(value: Any) -> Any:
     """The list form of tags; a map becomes ``key-value``, and a bare ``key`` where it is true."""
     if isinstance(value, str):
         return [part for part in re.split(r"[;,\s]+", value) if part]

@@ -18,7 +18,7 @@ class _Hook(Model):
 
     @model_validator(mode="before")
     @classmethod
-    def _gather(cls, data: Any) -> Any:  # noqa: ANN401 - whatever YAML holds
+    def _gather(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
         known: set[str] = set()
@@ -141,7 +141,7 @@ class Hooks(Model):
 
     @model_validator(mode="before")
     @classmethod
-    def _older_spelling(cls, data: Any) -> Any:  # noqa: ANN401 - whatever YAML holds
+    def _older_spelling(cls, data: Any) -> Any:
         """``pre_apply`` and the like, and ``run:`` without a type, in the present spelling."""
         if not isinstance(data, dict):
             return data

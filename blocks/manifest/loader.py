@@ -7,12 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from blocks.manifest.checks import check, layers
+from pydantic import BaseModel, SecretStr
+
+from blocks.manifest.checks import check
 from blocks.manifest.compile import compile_guests
 from blocks.manifest.document import Env
 from blocks.manifest.environment import Environment
 from blocks.manifest.faults import Fault, ManifestError, show_path, suggestion
 from blocks.manifest.generated import Generator
+from blocks.manifest.layers import layers
 from blocks.manifest.paths import state_dir
 from blocks.manifest.profiles import known_profiles, profile_files
 from blocks.manifest.reader import Reader
@@ -71,6 +74,7 @@ def load(
     faults += check(layers(root))
     if faults or document is None:
         raise ManifestError(_in_order(faults, files, resolver.secrets))
+    _remember(document, resolver.secrets)
     environment = Environment(
         name=document.metadata.name,
         domain=document.metadata.domain,
@@ -86,6 +90,21 @@ def load(
     )
     notices = tuple(dict.fromkeys(_notices(environment)))
     return Loaded(environment.model_copy(update={"notices": notices}), root, resolver.secrets)
+
+
+def _remember(part: object, secrets: Secrets) -> None:
+    """Note secrets that are written out in the manifest, too."""
+    if isinstance(part, SecretStr):
+        secrets.add(part.get_secret_value())
+    elif isinstance(part, BaseModel):
+        for name in type(part).model_fields:
+            _remember(getattr(part, name), secrets)
+    elif isinstance(part, dict):
+        for child in part.values():
+            _remember(child, secrets)
+    elif isinstance(part, tuple):
+        for child in part:
+            _remember(child, secrets)
 
 
 def _read(master: Path, reader: Reader, env: Mapping[str, str]) -> Item | None:

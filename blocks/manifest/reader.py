@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from ruamel.yaml import YAML
@@ -59,9 +60,8 @@ class Reader:
         except OSError as error:
             refuse(f"cannot be read: {error.strerror or 'input/output error'}")
             return None
-        yaml = YAML(typ="safe", pure=True)
         try:
-            root: Node | None = yaml.compose(text)
+            root = _compose(text)
         except ReaderError as error:
             line = text.count("\n", 0, error.position) + 1 if error.position else 1
             refuse("has a character that YAML does not allow", "remove the control character", line)
@@ -177,6 +177,16 @@ class Reader:
 
 
 _UNKNOWN = object()
+
+
+@lru_cache(maxsize=64)
+def _compose(text: str) -> Node | None:
+    """The nodes of a YAML text. Nobody changes what is returned.
+
+    Composing is nearly all of a load's time, and each stage of a run loads the same files again.
+    """
+    found: Node | None = YAML(typ="safe", pure=True).compose(text)
+    return found
 
 
 def _scalar(node: Node) -> Scalar | object:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -86,22 +85,48 @@ def _keys(item: Item, faults: list[Fault], files: list[Path]) -> list[Item]:
     """The keys of one entry: its own text, or the lines of the file that it names."""
     if item.broken or not isinstance(item.value, str):
         return [item]
-
-    def refuse(problem: str, remedy: str = "") -> list[Item]:
-        faults.append(item.fault(problem, remedy))
+    try:
+        return [replace(item, value=line) for line in _lines(item, item.value.strip(), files)]
+    except _Refused as refused:
+        faults.append(item.fault(refused.problem, refused.remedy))
         return []
 
-    text = item.value.strip()
+
+class _Refused(Exception):
+    """An entry is no key: what is wrong, and what would be right."""
+
+    def __init__(self, problem: str, remedy: str = "") -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.remedy = remedy
+
+
+def _lines(item: Item, text: str, files: list[Path]) -> list[str]:
     if _PRIVATE.search(text):
-        return refuse("is a private key", PRIVATE_ADVICE)
-    if _KEY.search(text) or _LOOKS_LIKE_KEY.search(text):
-        return _lines(item, text, refuse, "")
-    if (
-        "\n" in text
-        or not text
-        or (re.search(r"\s", text) and not text.startswith(("/", "~", ".")))
-    ):
-        return refuse(
+        raise _Refused("is a private key", PRIVATE_ADVICE)
+    where = ""
+    if not (_KEY.search(text) or _LOOKS_LIKE_KEY.search(text)):
+        shown = item.masked or text
+        text = _content(item, text, shown, files)
+        where = f"the key file {shown} "
+        if _PRIVATE.search(text):
+            raise _Refused(f"{where}is a private key", PRIVATE_ADVICE)
+    lines = [line.strip() for line in text.splitlines()]
+    lines = [line for line in lines if line and not line.startswith("#")]
+    if not lines:
+        raise _Refused(f"{where}has no key in it")
+    for line in lines:
+        trouble = key_trouble(line)
+        if trouble:
+            raise _Refused(f"{where}{trouble}", "copy the whole line of the .pub file")
+    return lines
+
+
+def _content(item: Item, text: str, shown: str, files: list[Path]) -> str:
+    """The text of the key file that an entry names."""
+    is_path = text.startswith(("/", "~", ".")) or not re.search(r"\s", text)
+    if not text or "\n" in text or not is_path:
+        raise _Refused(
             "is neither a public key nor the path of a public key file",
             "write 'ssh-ed25519 AAAA...' or a path such as ~/.ssh/id_ed25519.pub",
         )
@@ -109,28 +134,12 @@ def _keys(item: Item, faults: list[Fault], files: list[Path]) -> list[Item]:
     try:
         content = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        return refuse(f"the key file {item.masked or text} is no text")
+        raise _Refused(f"the key file {shown} is no text") from None
     except OSError as error:
-        return refuse(
-            f"the key file {item.masked or text} cannot be read: {error.strerror}",
+        raise _Refused(
+            f"the key file {shown} cannot be read: {error.strerror}",
             "name an existing public key file, or write the key itself",
-        )
+        ) from None
     if path not in files:
         files.append(path)
-    if _PRIVATE.search(content):
-        return refuse(f"{item.masked or text} is a private key", PRIVATE_ADVICE)
-    return _lines(item, content, refuse, f"the key file {item.masked or text}: ")
-
-
-def _lines(
-    item: Item, text: str, refuse: Callable[[str, str], list[Item]], where: str
-) -> list[Item]:
-    lines = [line.strip() for line in text.splitlines()]
-    lines = [line for line in lines if line and not line.startswith("#")]
-    if not lines:
-        return refuse(f"{where}has no key in it", "")
-    for line in lines:
-        trouble = key_trouble(line)
-        if trouble:
-            return refuse(f"{where}{trouble}", "copy the whole line of the .pub file")
-    return [replace(item, value=line) for line in lines]
+    return content

@@ -94,7 +94,7 @@ def join(prefix: str, step: str | int) -> str:
     return f"{prefix}.{step}" if prefix else step
 
 
-def plain(item: Item) -> Any:  # noqa: ANN401 - YAML holds anything
+def plain(item: Item) -> Any:
     """The content without places. Null entries of mappings are left out: they mean "unset"."""
     if isinstance(item.value, dict):
         return {key: plain(child) for key, child in item.value.items() if child.value is not None}
@@ -123,8 +123,8 @@ def merge(winner: Item, base: Item) -> Item:
     if not isinstance(winner.value, dict) or not isinstance(base.value, dict):
         return winner
     merged = {
-        key: merge(winner.value[key], item) if key in winner.value else item
-        for key, item in base.value.items()
+        key: merge(item, base.value[key]) if key in base.value else item
+        for key, item in winner.value.items()
     }
-    merged.update({key: item for key, item in winner.value.items() if key not in merged})
+    merged.update({key: item for key, item in base.value.items() if key not in merged})
     return replace(winner, value=merged)

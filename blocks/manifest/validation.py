@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from blocks.manifest.faults import Fault, nearest, suggestion
 from blocks.manifest.hooks import OLDER_SPELLINGS
@@ -34,6 +35,16 @@ _REMEDIES = {
     "model": "write it as 'key: value' lines",
     "ip": "write it such as 10.0.0.11",
 }
+_LIMITS = {
+    "greater_than_equal": ("ge", "must be at least {}"),
+    "greater_than": ("gt", "must be more than {}"),
+    "less_than_equal": ("le", "must be at most {}"),
+    "less_than": ("lt", "must be less than {}"),
+    "too_short": ("min_length", "needs at least {} entries"),
+    "string_too_short": ("min_length", "is too short; at least {} characters"),
+    "string_too_long": ("max_length", "is too long; at most {} characters"),
+    "string_pattern_mismatch": ("pattern", "does not have the form {}"),
+}
 
 
 def validate(model: type[M], root: Item, faults: list[Fault]) -> M | None:
@@ -43,7 +54,7 @@ def validate(model: type[M], root: Item, faults: list[Fault]) -> M | None:
     except ValidationError as error:
         errors = error.errors(include_url=False, include_input=False)
     for each in errors:
-        fault = _fault(model, root, each["loc"], each["type"], each.get("ctx") or {}, each["msg"])
+        fault = _fault(model, root, each)
         # What stands in defaults is refused once for every node that it is merged under.
         if fault is not None and not any(_same(fault, known) for known in faults):
             faults.append(fault)
@@ -56,14 +67,9 @@ def _same(one: Fault, other: Fault) -> bool:
     )
 
 
-def _fault(
-    model: type[BaseModel],
-    root: Item,
-    loc: Sequence[int | str],
-    kind: str,
-    context: Mapping[str, Any],
-    message: str,
-) -> Fault | None:
+def _fault(model: type[BaseModel], root: Item, error: ErrorDetails) -> Fault | None:
+    loc, kind = error["loc"], error["type"]
+    context: Mapping[str, Any] = error.get("ctx") or {}
     item, used, rest = _locate(root, loc)
     if item is None:
         return None
@@ -80,7 +86,7 @@ def _fault(
         if given is None:
             return item.fault("is missing", f"add 'type: ...' ({', '.join(kinds)})", below=name)
         return where.fault(f"unknown type {given!r}", suggestion(given, kinds, "types"))
-    problem, remedy = _words(kind, context, message, item)
+    problem, remedy = _words(kind, context, error["msg"], item)
     if rest and kind in {"string_type", "tuple_type"} and loc[-1] in ("str", "tuple[str, ...]"):
         problem, remedy = "must be text or a list of texts", ""
     return item.fault(problem, remedy)
@@ -129,7 +135,7 @@ def _keys_of(model: type[BaseModel] | None) -> list[str]:
     return list(model.model_fields) if model is not None else []
 
 
-def _model_at(annotation: Any, path: Sequence[int | str]) -> type[BaseModel] | None:  # noqa: ANN401
+def _model_at(annotation: Any, path: Sequence[int | str]) -> type[BaseModel] | None:
     """The model that validates what is at a path, if one does."""
     annotation = _bare(annotation)
     if not path:
@@ -150,7 +156,7 @@ def _model_at(annotation: Any, path: Sequence[int | str]) -> type[BaseModel] | N
     return None
 
 
-def _bare(annotation: Any) -> Any:  # noqa: ANN401
+def _bare(annotation: Any) -> Any:
     """A type without Annotated and without None."""
     if get_origin(annotation) is Annotated:
         return _bare(get_args(annotation)[0])
@@ -166,33 +172,21 @@ def _words(kind: str, context: Mapping[str, Any], message: str, item: Item) -> t
         problem, _, remedy = str(context.get("error", message)).partition("; ")
         return problem, remedy
     if kind == "literal_error":
-        choices = str(context.get("expected", "")).replace(" or ", ", ")
-        names = [name.strip().strip("'") for name in choices.split(",")]
-        given = item.value if isinstance(item.value, str) and item.masked is None else ""
-        close = nearest(given, names) if given else None
-        return (
-            f"must be one of {', '.join(names)}" if len(names) > 1 else f"must be {names[0]}",
-            f"did you mean {close!r}?" if close else "",
-        )
-    limits = {
-        "greater_than_equal": ("ge", "must be at least {}"),
-        "greater_than": ("gt", "must be more than {}"),
-        "less_than_equal": ("le", "must be at most {}"),
-        "less_than": ("lt", "must be less than {}"),
-        "too_short": ("min_length", "needs at least {} entries"),
-        "string_too_short": ("min_length", "is too short; at least {} characters"),
-        "string_too_long": ("max_length", "is too long; at most {} characters"),
-        "string_pattern_mismatch": ("pattern", "does not have the form {}"),
-    }
-    if kind == "too_short" and context.get("min_length") == 1:
-        return "is empty", "at least one entry is needed"
-    if kind == "string_too_short" and context.get("min_length") == 1:
-        return "is empty", ""
-    if kind in limits:
-        name, text = limits[kind]
-        problem, _, remedy = text.format(context.get(name)).partition("; ")
-        return problem, remedy
+        return _choice(str(context.get("expected", "")), item)
+    if kind in ("too_short", "string_too_short") and context.get("min_length") == 1:
+        return "is empty", "at least one entry is needed" if kind == "too_short" else ""
+    if kind in _LIMITS:
+        name, text = _LIMITS[kind]
+        return text.format(context.get(name)), ""
     family = kind.partition("_")[0]
     if family in _WANTED:
         return _WANTED[family], _REMEDIES.get(family, "")
     return message[:1].lower() + message[1:], ""
+
+
+def _choice(expected: str, item: Item) -> tuple[str, str]:
+    names = [name.strip().strip("'") for name in expected.replace(" or ", ", ").split(",")]
+    given = item.value if isinstance(item.value, str) and item.masked is None else ""
+    close = nearest(given, names) if given else None
+    problem = f"must be one of {', '.join(names)}" if len(names) > 1 else f"must be {names[0]}"
+    return problem, f"did you mean {close!r}?" if close else ""
