@@ -1,0 +1,88 @@
+"""AutoYaST: SLES and openSUSE Leap 15 read ``autoinst.xml`` from a volume OEMDRV."""
+
+from __future__ import annotations
+
+from tasks.iso import checks
+from tasks.iso.checks import RenderError
+from tasks.iso.facts import Facts
+from tasks.iso.templating import render
+
+# YaST has names of its own for keyboards; by xkb layout and variant.
+_KEYMAPS = {
+    ("us", ""): "english-us",
+    ("gb", ""): "english-uk",
+    ("uk", ""): "english-uk",
+    ("de", ""): "german",
+    ("de", "deadkeys"): "german-deadkey",
+    ("ch", ""): "german-ch",
+    ("ch", "fr"): "french-ch",
+    ("fr", ""): "french",
+    ("be", ""): "belgian",
+    ("nl", ""): "dutch",
+    ("es", ""): "spanish",
+    ("it", ""): "italian",
+    ("pt", ""): "portugese",
+    ("br", ""): "portugese-br",
+    ("se", ""): "swedish",
+    ("no", ""): "norwegian",
+    ("dk", ""): "danish",
+    ("fi", ""): "finnish",
+    ("pl", ""): "polish",
+    ("cz", ""): "czech",
+    ("hu", ""): "hungarian",
+    ("ru", ""): "russian",
+    ("tr", ""): "turkish",
+    ("jp", ""): "japanese",
+    ("ca", ""): "french-ca",
+}
+
+
+def files(facts: Facts) -> dict[str, str]:
+    """``autoinst.xml``. Raises RenderError for what YaST has no word for."""
+    keymap = _KEYMAPS.get((facts.layout, facts.variant))
+    if keymap is None:
+        known = ", ".join(sorted({layout for layout, _ in _KEYMAPS}))
+        raise RenderError("installation.keyboard", f"YaST is taught these layouts only: {known}")
+    base = ["openssh", "sudo", "grub2", "lvm2", "xfsprogs"]
+    base += ["grub2-x86_64-efi", "shim"] if facts.uefi else ["grub2-i386-pc"]
+    base += ["qemu-guest-agent"] if facts.guest.agent else []
+    base += ["chrony"] if facts.ntp else []
+    base += ["firewalld"] if facts.installation.firewall else []
+    wanted = [p for p in facts.installation.packages if not p.startswith("pattern:")]
+    patterns = [p.removeprefix("pattern:") for p in facts.installation.packages if p not in wanted]
+    setup = render("autoyast/setup.sh.j2", f=facts, repositories=_repositories(facts))
+    return {
+        "autoinst.xml": render(
+            "autoyast/autoinst.xml.j2",
+            f=facts,
+            sles=facts.distro.name.startswith("sles"),
+            keymap=keymap,
+            language=facts.installation.lang.partition(".")[0].partition("@")[0],
+            cards=[(card.name or f"eth{index}", card) for index, card in enumerate(facts.cards)],
+            packages=list(dict.fromkeys([*base, *wanted])),
+            patterns=list(dict.fromkeys(["base", *patterns])),
+            setup=setup,
+        )
+    }
+
+
+def _repositories(facts: Facts) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for index, repo in enumerate(facts.repositories):
+        key = f"installation.repositories[{index}]"
+        if repo.cost is not None:
+            raise RenderError(f"{key}.cost", "zypper has no cost; only the RHEL family does")
+        field, value = (
+            ("baseurl", repo.baseurl) if repo.baseurl else ("mirrorlist", repo.mirrorlist)
+        )
+        checks.url(f"{key}.{field}", value or "")
+        found[repo.name] = "\n".join(
+            (
+                f"[{repo.name}]",
+                f"name={repo.name}",
+                "enabled=1",
+                "autorefresh=1",
+                f"{field}={value}",
+            )
+        )
+    return found

@@ -1,0 +1,74 @@
+"""Reads rendered files back with the installers' own parsers, where there are any."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import warnings
+from typing import Any
+from xml.etree import ElementTree as ET
+
+from pykickstart.parser import KickstartParser
+from pykickstart.version import makeVersion
+from ruamel.yaml import YAML
+
+from tasks.iso.render import Rendered
+
+NS = {"y": "http://www.suse.com/1.0/yast2ns"}
+
+
+def kickstart(rendered: Rendered) -> Any:
+    """The handler of pykickstart; every warning of it is an error."""
+    parser = KickstartParser(makeVersion(rendered.distro.ksversion))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        parser.readKickstartFromString(rendered.files["ks.cfg"])
+    return parser.handler
+
+
+def autoinstall(rendered: Rendered) -> dict[str, Any]:
+    text = rendered.files["user-data"]
+    assert text.startswith("#cloud-config\n")
+    return YAML(typ="safe", pure=True).load(text)["autoinstall"]
+
+
+def profile(rendered: Rendered) -> ET.Element:
+    return ET.fromstring(rendered.files["autoinst.xml"])
+
+
+def preseed(rendered: Rendered) -> dict[str, str]:
+    answers = {}
+    for line in rendered.files["preseed.cfg"].splitlines():
+        if line and not line.startswith("#"):
+            _owner, name, _kind, *value = line.split(" ", 3)
+            answers[name] = value[0] if value else ""
+    return answers
+
+
+def setup(rendered: Rendered) -> str:
+    """The shell script that runs in the installed system."""
+    family = rendered.distro.family
+    if family == "anaconda":
+        (script,) = kickstart(rendered).scripts
+        return script.script
+    if family == "autoyast":
+        (source,) = profile(rendered).findall(".//y:chroot-scripts/y:script/y:source", NS)
+        return source.text or ""
+    return rendered.files["setup.sh"]
+
+
+def put_files(rendered: Rendered) -> dict[str, tuple[str, str]]:
+    """The files that the script writes with constant paths: path to mode and text."""
+    lexer = shlex.shlex(setup(rendered), posix=True, punctuation_chars=";&|()<>")
+    lexer.whitespace_split = True
+    words = list(lexer)
+    found = {}
+    for index, word in enumerate(words[:-3]):
+        if word == "put" and re.fullmatch(r"0[0-7]{3}", words[index + 2]):
+            found[words[index + 1]] = (words[index + 2], words[index + 3])
+    return found
+
+
+def shell_accepts(script: str) -> bool:
+    return subprocess.run(["sh", "-n"], input=script, text=True, check=False).returncode == 0
