@@ -147,7 +147,7 @@ def main(arguments: list[str] | None = None) -> int:
         return BAD_INPUT
     except BrokenPipeError:
         # The reader has seen enough, as with "| head".
-        sys.stdout = None  # type: ignore[assignment]
+        sys.stdout = None
         return 0
     except OSError as error:
         print(f"the output cannot be written: {error.strerror}", file=sys.stderr)
