@@ -58,7 +58,7 @@ def shared_disks(here: Session, guest: Guest, live: Live) -> dict[str, Any]:
 
 def owned_volume(here: Session, disk: Disk, link: SharedDisk) -> str:
     """Volume id of a shared disk, read from its owner. Raises StageError where it has none."""
-    owner = next(g for g in here.environment.guests if g.vmid == link.vmid)
+    owner = here.declared(link.vmid)
     line = str(here.require(owner).config.get(link.slot, ""))
     volume = line.partition(",")[0]
     if not volume:

@@ -6,9 +6,8 @@ import difflib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from blocks.proxmox.inventory import Inventory, NodeRow, StorageRow
-
 from blocks.manifest.guest import Guest
+from blocks.proxmox.inventory import Inventory, NodeRow, StorageRow
 from blocks.units import MIB, human_size
 from tasks.findings import Finding, error, warning
 
@@ -175,7 +174,7 @@ def _room(guests: Sequence[Guest], inventory: Inventory) -> list[Finding]:
                 f"the new disks on {row.storage}{'' if row.shared else ' of ' + row.node} add up "
                 f"to {human_size(size)}, and {human_size(row.available)} are free"
             )
-            if row.plugintype == "lvm":
+            if row.plugin == "lvm":
                 found.append(error(text, "free some space, or use another storage"))
             else:
                 found.append(warning(text, "fine as long as the guests do not fill them"))

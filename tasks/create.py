@@ -30,6 +30,7 @@ def create_guest(here: Session, guest: Guest) -> Outcome:
             "boot": install_boot(guest),
         }
     )
-    result = here.client.run("POST", f"/nodes/{guest.node}/qemu", **encode_create(asked))
+    upid = here.client.post(f"/nodes/{guest.node}/qemu", **encode_create(asked))
+    result = here.client.wait(upid)
     detail = f"VM {guest.vmid} on {guest.node}"
     return Outcome(status="done", detail=detail, warnings=result.warnings)

@@ -10,11 +10,10 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from blocks.proxmox.inventory import GuestRow, Inventory, VolumeRow, guest_config, storage_content
-
 from blocks.manifest.mark import Mark
 from blocks.proxmox.client import Client
 from blocks.proxmox.errors import NotFound, PermissionDenied
+from blocks.proxmox.inventory import GuestRow, Inventory, VolumeRow, guest_config, storage_content
 from tasks.iso.build import SeedName, parse_seed_name
 from tasks.live import Live
 
@@ -38,6 +37,10 @@ class FoundGuest:
     def mark(self) -> Mark | None:
         """Its mark, None for a stranger's guest."""
         return self.live.mark
+
+    def volumes(self) -> tuple[str, ...]:
+        """Volume ids of the disks that are its own, sorted."""
+        return tuple(sorted(own_volumes(self)))
 
     def __str__(self) -> str:
         """How messages name it."""

@@ -7,22 +7,24 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from blocks.manifest.guest import Guest
+from blocks.proxmox.client import Client
+from blocks.proxmox.connection import Connection
+from blocks.proxmox.errors import ProxmoxError
 from blocks.proxmox.inventory import (
     Inventory,
     bridges,
     permissions,
     storage_content,
 )
-
-from blocks.manifest.guest import Guest
-from blocks.proxmox.client import Client
-from blocks.proxmox.connection import Connection
-from blocks.proxmox.errors import ProxmoxError
 from tasks.capacity import check_inventory, did_you_mean, node_row, storage_on
-from tasks.findings import Finding, error
+from tasks.findings import Finding, error, refuse
 from tasks.found import READERS, FoundGuest, all_guests
 from tasks.rights import check_rights
+from tasks.session import session
 from tasks.ssh import ssh_banner
+from tasks.stage import RunRef
+from tasks.whole import whole
 
 OLDEST_RELEASE = 8
 _ADDRESS = re.compile(r"(?:^|,)ip6?=(?P<ip>[0-9A-Fa-f.:]+)(?:/\d+)?")
@@ -31,7 +33,17 @@ _MAC = re.compile(r"(?:[0-9A-F]{2}:){5}[0-9A-F]{2}", re.IGNORECASE)
 T = TypeVar("T")
 
 
-def preflight(
+@whole("preflight")
+def preflight(run: RunRef, guests: Sequence[Guest], inventory: Inventory) -> tuple[Finding, ...]:
+    """The warnings about the guests that are to be created.
+
+    Raises PreflightFailed with all findings where there is an error among them.
+    """
+    here = session(run)
+    return refuse(find(here.client, here.connection, guests, inventory))
+
+
+def find(
     client: Client, connection: Connection, guests: Sequence[Guest], inventory: Inventory
 ) -> tuple[Finding, ...]:
     """All findings for the guests that are to be created, errors first.
@@ -46,7 +58,7 @@ def preflight(
         strangers = pool.submit(all_guests, client, inventory)
         rights = pool.submit(permissions, client)
         switches = {
-            node: pool.submit(_optional, lambda n=node: bridges(client, n))
+            node: pool.submit(_optional, lambda n=node: [row.name for row in bridges(client, n)])
             for node in _nodes_online(guests, inventory)
         }
         isos = {

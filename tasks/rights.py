@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from blocks.proxmox.inventory import Permissions
-
 from blocks.manifest.guest import Guest
+from blocks.proxmox.inventory import Permissions
 from tasks.capacity import disk_storages
 from tasks.findings import Finding, error
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
-
-from blocks.proxmox.inventory import read_inventory
 
 from blocks.manifest.mark import Mark
 from blocks.model import Model
 from blocks.proxmox.client import Client
 from blocks.proxmox.errors import NotFound, ProxmoxError
-from tasks.destroy import delete_seed, destroy_guest
-from tasks.found import FoundGuest, all_guests, all_seeds, of_environment, removal_order
+from blocks.proxmox.inventory import read_inventory
+from tasks.destroy import delete_seed, destroy_found
+from tasks.found import FoundGuest, FoundSeed, all_guests, all_seeds, of_environment, removal_order
 from tasks.journal import Entry, close_journal, read_journal
 
 # Calls that a dead client left running on the cluster are waited for, this long each (seconds).
@@ -43,14 +43,24 @@ class Undone(Model):
         return not (self.guests or self.seeds or self.restored or self.errors)
 
 
-def runs_of(client: Client, env: str) -> dict[str, list[FoundGuest]]:
-    """The runs whose marks are on the cluster's guests, with those guests."""
-    found: dict[str, list[FoundGuest]] = {}
-    for guest in of_environment(all_guests(client, read_inventory(client)), env):
-        mark = guest.mark
-        if mark is not None:
-            found.setdefault(mark.run, []).append(guest)
-    return found
+@dataclass(frozen=True)
+class Traces:
+    """What an environment's runs have made, as far as it is still there."""
+
+    guests: tuple[FoundGuest, ...]
+    seeds: tuple[FoundSeed, ...]
+
+    def of(self, run_id: str) -> tuple[tuple[FoundGuest, ...], tuple[FoundSeed, ...]]:
+        """The guests and seeds of one run."""
+        guests = tuple(guest for guest in self.guests if _mark(guest).run == run_id)
+        return guests, tuple(seed for seed in self.seeds if seed.name.run == run_id)
+
+
+def traces(client: Client, env: str) -> Traces:
+    """Every guest and seed that carries the environment's mark. Raises ProxmoxError."""
+    inventory = read_inventory(client)
+    guests = of_environment(all_guests(client, inventory), env)
+    return Traces(guests, all_seeds(client, inventory, env))
 
 
 def undo_run(
@@ -80,7 +90,7 @@ def undo_run(
     failed: list[FoundGuest] = []
     for guest in doomed:
         try:
-            destroy_guest(client, guest, [*stays, *failed], force=True)
+            destroy_found(client, guest, [*stays, *failed], force=True)
         except ProxmoxError as error:
             errors.append(f"{guest}: {error.message}")
             failed.append(guest)

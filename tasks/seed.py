@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from blocks.proxmox.inventory import VolumeRow, storage_content
-
 from blocks.manifest.guest import Guest, IsoSource
+from blocks.proxmox.inventory import VolumeRow, storage_content
 from tasks.iso.build import SeedName, parse_seed_name, seed_name
 from tasks.session import Session
 

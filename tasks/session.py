@@ -13,10 +13,9 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from blocks.manifest.loader import load_environment
-
 from blocks.manifest.environment import Environment
 from blocks.manifest.guest import Guest
+from blocks.manifest.loader import load_environment
 from blocks.manifest.mark import Mark
 from blocks.proxmox.client import Client
 from blocks.proxmox.connection import Connection, resolve
@@ -30,12 +29,16 @@ BOOT_TIMEOUT = 1800.0
 
 @dataclass
 class Session:
-    """One run's open environment and connection. Safe to share between threads."""
+    """One run's open environment and connection. Safe to share between threads.
+
+    ``environment`` has the guests that the run is about, ``everyone`` all that are declared.
+    """
 
     run: RunRef
     environment: Environment
     connection: Connection
     client: Client
+    everyone: Environment | None = None
     _folder: Path | None = None
     _live: dict[str, Live | None] = field(default_factory=dict)
     _rendered: dict[str, Rendered] = field(default_factory=dict)
@@ -57,8 +60,15 @@ class Session:
         return float(self.run.options.get("boot_timeout") or BOOT_TIMEOUT)
 
     def guest(self, label: str) -> Guest:
-        """The declared guest of that label. Raises KeyError."""
+        """The declared guest of that label. Raises UnknownGuest."""
         return self.environment.guest(label)
+
+    def declared(self, vmid: int) -> Guest:
+        """The guest of that number, among all that the manifest declares. Raises KeyError."""
+        for guest in (self.everyone or self.environment).guests:
+            if guest.vmid == vmid:
+                return guest
+        raise KeyError(vmid)
 
     def mark(self, guest: Guest, *, ready: bool = False) -> Mark:
         """The mark of this run on a guest."""
@@ -147,6 +157,12 @@ def session(run: RunRef) -> Session:
             connection = resolve(run.cluster, context=environment.context)
             _open[run.run_id] = Session(run, environment, connection, Client(connection))
         return _open[run.run_id]
+
+
+def adopt(opened: Session) -> None:
+    """Make an open session that of its run."""
+    with _opening:
+        _open[opened.run.run_id] = opened
 
 
 def close_session(run: RunRef) -> None:

@@ -55,7 +55,7 @@ def verify(run: RunRef, node: str) -> Outcome:
     if found:
         raise Deviates(found)
     probes = ["config", "runs"]
-    if guest.ssh_addresses:
+    if guest.ssh_addresses or guest.agent:
         probes.append("SSH")
     if guest.agent:
         probes.append("agent")
@@ -84,8 +84,9 @@ def deviations(here: Session, guest: Guest) -> tuple[Deviation, ...]:
         return (wrong("missing", f"VM {guest.vmid} is not on {guest.node}"),)
     if not running:
         return (*found, wrong("power", "does not run"))
-    if guest.ssh_addresses and not wait_until(lambda: any_banner(here, guest), GRACE):
-        where = " or ".join(map(str, guest.ssh_addresses))
+    reachable = guest.ssh_addresses or guest.agent
+    if reachable and not wait_until(lambda: any_banner(here, guest), GRACE):
+        where = " or ".join(map(str, guest.ssh_addresses)) or "what its agent reports"
         found.append(wrong("ssh", f"no SSH server answers at {where}"))
     if guest.agent and not agent_answers(here.client, guest):
         found.append(wrong("agent", "the guest agent does not answer"))

@@ -9,6 +9,7 @@ from typing import TypeVar
 from blocks.manifest.guest import Guest
 from blocks.proxmox.client import Client
 from blocks.proxmox.errors import ProxmoxError
+from tasks.addresses import addresses
 from tasks.errors import StageError
 from tasks.live import is_running
 from tasks.session import Session, session
@@ -38,14 +39,13 @@ def wait(run: RunRef, node: str) -> Outcome:
 
 def wait_for_guest(here: Session, guest: Guest) -> Outcome:
     """Wait, bounded by the run's ``boot_timeout``. Raises StageError when it is over."""
-    if not guest.ssh_addresses:
-        return Outcome(status="skipped", detail="no address is declared to look for SSH at")
+    if not guest.ssh_addresses and not guest.agent:
+        return Outcome(status="skipped", detail="no address and no agent to look for SSH with")
     bound = here.boot_timeout
     answer = wait_until(lambda: any_banner(here, guest), bound)
     if answer is None:
         raise StageError(
-            f"no SSH server answered at {' or '.join(map(str, guest.ssh_addresses))} "
-            f"within {bound:.0f} s{_state(here, guest)}",
+            f"no SSH server answered at {_where(guest)} within {bound:.0f} s{_state(here, guest)}",
             advice=f"look at the console of VM {guest.vmid} on {guest.node}: the installer shows "
             "there what it waits for; a longer wait is --boot-timeout",
         )
@@ -82,10 +82,10 @@ def wait_until(look: Callable[[], T], bound: float) -> T | None:
 
 def any_banner(here: Session, guest: Guest) -> tuple[str, str] | None:
     """Address and banner of the first of the guest's addresses that answers."""
-    for address in guest.ssh_addresses:
-        banner = ssh_banner(str(address), proxy=here.connection.guest_proxy)
+    for address in addresses(here.client, guest):
+        banner = ssh_banner(address, proxy=here.connection.guest_proxy)
         if banner:
-            return str(address), banner
+            return address, banner
     return None
 
 
@@ -96,6 +96,11 @@ def agent_answers(client: Client, guest: Guest) -> bool:
     except ProxmoxError:
         return False
     return True
+
+
+def _where(guest: Guest) -> str:
+    declared = " or ".join(map(str, guest.ssh_addresses))
+    return declared or "any address that its agent reports"
 
 
 def _state(here: Session, guest: Guest) -> str:

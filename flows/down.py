@@ -1,0 +1,207 @@
+"""Take an environment down: its guests with their disks, and its seed ISOs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cyclopts import App
+from prefect import flow
+from prefect.client.schemas.objects import State
+from prefect.states import Completed, Failed
+
+from blocks.manifest.environment import Environment
+from blocks.words import count
+from flows.environment import keep, run_name, running, told
+from flows.opening import reading
+from flows.parameters import (
+    ClusterName,
+    ContinueOnError,
+    DryRun,
+    Force,
+    Json,
+    Manifest,
+    Only,
+    Parallel,
+    Yes,
+)
+from flows.progress import listener
+from flows.removal import Removal, label_of, plan_removal
+from flows.results import DownResult
+from flows.running import run_locally
+from flows.runtime import warm
+from flows.terminal import Exit, confirm, err, faults_shown, out, print_json, say, show_findings
+from tasks.destroy import Target, destroy
+from tasks.findings import refuse
+from tasks.fleet import NodeJob, StageCall, run_fleet
+from tasks.found import uses
+from tasks.stage import RunRef
+from tasks.sweep import sweep
+
+app = App(name="python -m flows.down", help=__doc__, help_format="plaintext", version_flags=[])
+
+
+@flow(name="down", flow_run_name=run_name, persist_result=False)
+def down(
+    manifest: str,
+    cluster: str | None = None,
+    only: list[str] | None = None,
+    parallel: int = 4,
+    continue_on_error: bool = False,
+    force: bool = False,
+) -> State[Any]:
+    """Remove the guests of an environment, those that use others' disks before the owners.
+
+    Only guests that carry the environment's mark are touched. The state's data is a
+    ``DownResult`` as a dictionary.
+    """
+
+    def body() -> State[Any]:
+        with running(manifest, cluster, only) as here:
+            everyone = here.everyone or here.environment
+            removal = plan_removal(here.client, everyone, here.environment, whole=not only)
+            refuse(removal.findings)
+            fleet = run_fleet(
+                down_jobs(here.run, removal, force=force),
+                parallel=parallel,
+                continue_on_error=continue_on_error,
+                on_event=listener(),
+            )
+            result = DownResult(
+                env=here.environment.name,
+                run_id=here.run.run_id,
+                ok=fleet.ok,
+                removed=tuple(node.node for node in fleet.nodes if node.ok),
+                left=tuple(node.node for node in fleet.nodes if not node.ok),
+                errors=tuple(map(str, fleet.failures)),
+                warnings=tuple(map(str, removal.findings)),
+                api_calls=here.client.calls.total(),
+            )
+            keep(here.environment, "down", result.markdown(), result.summary)
+        data = result.model_dump(mode="json")
+        if result.ok:
+            return Completed(message=result.summary, data=data)
+        return Failed(message="\n".join([result.summary, *result.errors]), data=data)
+
+    return told(body)
+
+
+def down_jobs(run: RunRef, removal: Removal, *, force: bool) -> tuple[NodeJob, ...]:
+    """One job a guest, in the order of removal: the guest, then its seeds."""
+    jobs = []
+    for owner in removal.guests:
+        users = tuple((label_of(user), "destroy") for user in removal.guests if uses(user, owner))
+        target = Target.of(owner)
+        jobs.append(
+            NodeJob(
+                node=label_of(owner),
+                run=run,
+                stages=(
+                    StageCall(
+                        name="destroy",
+                        act=destroy.call(target, force),
+                        cancel=destroy.cancel,
+                        after=users,
+                    ),
+                    StageCall(name="sweep", act=sweep.call(), cancel=sweep.cancel),
+                ),
+            )
+        )
+    alone = {seed.name.guest for seed in removal.seeds} - {job.node for job in jobs}
+    jobs += [
+        NodeJob(
+            node=label,
+            run=run,
+            stages=(StageCall(name="sweep", act=sweep.call(), cancel=sweep.cancel),),
+        )
+        for label in sorted(alone)
+    ]
+    return tuple(jobs)
+
+
+@app.default
+def main(
+    manifest: Manifest,
+    *,
+    cluster: ClusterName = None,
+    only: Only = None,
+    parallel: Parallel = 4,
+    continue_on_error: ContinueOnError = False,
+    dry_run: DryRun = False,
+    force: Force = False,
+    yes: Yes = False,
+    json: Json = False,
+) -> None:
+    """Take an environment down: its guests with their disks, and its seed ISOs.
+
+    Names what it will delete and asks. Only guests that carry the environment's mark are touched;
+    they are shut down in an orderly way first, unless --force pulls the power. Exit codes: 0 done,
+    1 failed, 2 bad input (nothing was changed).
+    """
+    with faults_shown():
+        with reading(manifest, cluster, only) as here:
+            for notice in here.client.notices:
+                say(f"warning: {notice}")
+            removal = plan_removal(here.client, here.everyone, here.environment, whole=not only)
+            name, where = here.environment.name, here.connection.name
+        show_removal(removal, here.environment)
+        refuse(removal.findings)
+        show_findings(removal.findings)
+        if dry_run or not (removal.guests or removal.seeds):
+            if json:
+                print_json(DownResult(env=name, run_id="", ok=True).model_dump(mode="json"))
+            return
+        warm()
+        guests = count(len(removal.guests), "guest")
+        confirm(f"Delete {guests} of {name} on {where} with all their disks?", yes=yes)
+        ended = run_locally(
+            down,
+            manifest=str(manifest.resolve()),
+            cluster=cluster,
+            only=only,
+            parallel=parallel,
+            continue_on_error=continue_on_error,
+            force=force,
+        )
+        result = DownResult.model_validate(ended.result)
+    show(result, manifest=str(manifest), json=json)
+    raise SystemExit(int(Exit.DONE if ended.ok else Exit.FAILED))
+
+
+def show_removal(removal: Removal, environment: Environment) -> None:
+    """Every guest, its disks and every seed that will go."""
+    for found in removal.guests:
+        label = label_of(found)
+        stray = " (no longer in the manifest)" if label in removal.undeclared else ""
+        err.print(
+            f"[red]- {label}[/]  [dim]{found.row.vmid} on {found.row.node}[/]  "
+            f"{found.row.status}{stray}"
+        )
+        for volume in found.volumes():
+            err.print(f"    {volume}", markup=False)
+    for seed in removal.seeds:
+        err.print(f"[red]-[/] {seed.volume.volid} [dim]on {seed.node}[/]")
+    err.print()
+    what = count(len(removal.guests), "guest"), count(len(removal.seeds), "seed ISO")
+    if removal.guests or removal.seeds:
+        err.print(f"[bold]Down:[/] {' and '.join(what)} to delete")
+    else:
+        err.print(f"[bold]Down:[/] nothing to do, {environment.name} has no guests here")
+
+
+def show(result: DownResult, *, manifest: str, json: bool) -> None:
+    """What went, what did not, and what to do next."""
+    if json:
+        print_json(result.model_dump(mode="json"))
+        return
+    out.print()
+    for text in result.errors:
+        out.print("[red]error:[/] ", end="")
+        out.print(text, markup=False, soft_wrap=True)
+    tail = f"run {result.run_id}, {count(result.api_calls, 'API call')}"
+    out.print(f"[bold]{result.env}:[/] {result.summary} [dim]({tail})[/]")
+    if not result.ok:
+        out.print(f"  next: mend the cause and run `python -m flows.down {manifest}` again")
+
+
+if __name__ == "__main__":
+    app()

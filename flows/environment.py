@@ -1,0 +1,91 @@
+"""What the flows of an environment share: opening it, naming the run, keeping artifacts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from prefect import runtime
+from prefect.artifacts import create_markdown_artifact
+from prefect.client.schemas.objects import State
+from prefect.states import Failed
+
+from blocks.manifest.environment import Environment, UnknownGuest
+from blocks.manifest.faults import ManifestError
+from blocks.manifest.loader import load_environment
+from blocks.proxmox.errors import ProxmoxError
+from flows.opening import open_cluster
+from tasks.findings import PreflightFailed
+from tasks.session import Session, adopt, close_session
+from tasks.stage import RunRef
+
+# What an operator can put right, or the cluster refused: said without a traceback.
+SAID = (ManifestError, UnknownGuest, PreflightFailed, ProxmoxError)
+
+
+def run_id_of(flow_run_id: object) -> str:
+    """The eight digits of a flow run's id that stand in marks and file names."""
+    return str(flow_run_id).replace("-", "")[:8]
+
+
+def run_name() -> str:
+    """Name of a flow run: what it does and for which environment, such as ``up shop``."""
+    manifest = Path(str(runtime.flow_run.parameters.get("manifest", "")))
+    try:
+        name = load_environment(manifest).name
+    except ManifestError:  # the run itself says what is wrong
+        name = manifest.stem
+    return f"{runtime.flow_run.flow_name} {name}"
+
+
+def open_session(
+    run_id: str,
+    manifest: str | Path,
+    cluster: str | None,
+    only: Sequence[str] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Session:
+    """Load the manifest and find its cluster. Raises ManifestError, UnknownGuest, BadSettings."""
+    opened = open_cluster(manifest, cluster, only)
+    ref = RunRef(
+        manifest=str(Path(manifest).resolve()),
+        env=opened.environment.name,
+        cluster=cluster,
+        run_id=run_id,
+        options=dict(options or {}),
+    )
+    return Session(
+        ref, opened.environment, opened.connection, opened.client, everyone=opened.everyone
+    )
+
+
+@contextmanager
+def running(
+    manifest: str,
+    cluster: str | None,
+    only: Sequence[str] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Iterator[Session]:
+    """The session of the flow run that this is called in; it is closed in the end."""
+    here = open_session(run_id_of(runtime.flow_run.id), manifest, cluster, only, options)
+    adopt(here)
+    try:
+        yield here
+    finally:
+        close_session(here.run)
+
+
+def told(body: Callable[[], State[Any]]) -> State[Any]:
+    """Run a flow's body; faults with words of their own become a failed state."""
+    try:
+        return body()
+    except SAID as error:
+        return Failed(message=str(error), data=error)
+
+
+def keep(environment: Environment, what: str, markdown: str, summary: str) -> None:
+    """Keep a text as an artifact of the run, under a key that its successors share."""
+    key = f"{environment.name}-{what}".lower().replace(".", "-").replace("_", "-")
+    create_markdown_artifact(markdown, key=key, description=summary)

@@ -1,0 +1,50 @@
+"""Show what `up` would do."""
+
+from __future__ import annotations
+
+import json as jsonlib
+
+from cyclopts import App
+
+from flows.opening import reading
+from flows.parameters import ClusterName, Json, Manifest, Only
+from flows.plan_text import plan_lines
+from flows.terminal import Exit, faults_shown, out, print_json, say, show_findings
+from tasks.planning import plan_findings
+from tasks.survey import survey
+
+app = App(name="python -m flows.plan", help=__doc__, help_format="plaintext", version_flags=[])
+
+
+@app.default
+def main(
+    manifest: Manifest,
+    *,
+    cluster: ClusterName = None,
+    only: Only = None,
+    json: Json = False,
+) -> None:
+    """Show what `up` would do, and change nothing.
+
+    Reads the cluster with one call, and one more for each declared guest that exists. Exit codes:
+    0 done, 1 failed, 2 bad input, or a plan that `up` would refuse.
+    """
+    with faults_shown(), reading(manifest, cluster, only) as here:
+        for notice in here.client.notices:
+            say(f"warning: {notice}")
+        seen = survey(here.client, here.environment, cluster=here.connection.name)
+        findings = plan_findings(seen)
+        if json:
+            print_json(
+                jsonlib.loads(seen.plan.to_json())
+                | {"findings": [finding.model_dump(mode="json") for finding in findings]}
+            )
+        else:
+            out.print(plan_lines(seen))
+        show_findings(findings)
+    if any(finding.severity == "error" for finding in findings):
+        raise SystemExit(int(Exit.BAD_INPUT))
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,92 @@
+"""What `down` would remove: found by marks, checked before anything is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from blocks.manifest.environment import Environment
+from blocks.proxmox.client import Client
+from blocks.proxmox.inventory import read_inventory
+from tasks.findings import Finding, error, warning
+from tasks.found import (
+    FoundGuest,
+    FoundSeed,
+    all_guests,
+    all_seeds,
+    of_environment,
+    removal_order,
+    uses,
+)
+
+
+@dataclass(frozen=True)
+class Removal:
+    """Guests in the order in which they go, their seeds, and what forbids or limits it.
+
+    ``undeclared`` are the labels of guests that carry the environment's mark but are no longer in
+    its manifest.
+    """
+
+    guests: tuple[FoundGuest, ...]
+    seeds: tuple[FoundSeed, ...]
+    undeclared: frozenset[str]
+    findings: tuple[Finding, ...]
+
+
+def label_of(found: FoundGuest) -> str:
+    """The operator's name for a marked guest."""
+    return found.mark.guest if found.mark else str(found.row.vmid)
+
+
+def plan_removal(
+    client: Client, everyone: Environment, environment: Environment, *, whole: bool
+) -> Removal:
+    """What there is to remove. One call, and one for each guest of the cluster.
+
+    ``whole``: the whole environment goes, with the guests that its manifest no longer declares.
+    """
+    inventory = read_inventory(client)
+    guests = all_guests(client, inventory)
+    ours = of_environment(guests, everyone.name)
+    declared = [guest.label for guest in everyone.guests]
+    wanted = {guest.label for guest in environment.guests}
+    undeclared = {label_of(found) for found in ours} - set(declared)
+    doomed = [f for f in ours if label_of(f) in wanted or (whole and label_of(f) in undeclared)]
+    doomed.sort(key=lambda f: _place(label_of(f), declared), reverse=True)
+    labels = {label_of(found) for found in doomed} | wanted
+    stays = [found for found in guests if found not in doomed]
+    seeds = all_seeds(client, inventory, everyone.name)
+    return Removal(
+        guests=removal_order(doomed),
+        seeds=tuple(s for s in seeds if s.name.guest in labels or (whole and not wanted)),
+        undeclared=frozenset(undeclared if whole else ()),
+        findings=(*_users(doomed, stays), *_strangers(environment, guests)),
+    )
+
+
+def _place(label: str, declared: Sequence[str]) -> int:
+    return declared.index(label) if label in declared else len(declared)
+
+
+def _users(doomed: Sequence[FoundGuest], stays: Sequence[FoundGuest]) -> Iterator[Finding]:
+    for owner in doomed:
+        users = [str(user) for user in stays if uses(user, owner)]
+        if users:
+            yield error(
+                f"{owner} owns a disk that is attached to {', '.join(users)}",
+                "take those down too, or detach the disk from them first",
+                guest=label_of(owner),
+            )
+
+
+def _strangers(environment: Environment, guests: Sequence[FoundGuest]) -> Iterator[Finding]:
+    """A declared id that somebody else's guest has is said, and left alone."""
+    by_id = {found.row.vmid: found for found in guests}
+    for guest in environment.guests:
+        found = by_id.get(guest.vmid)
+        mark = found.mark if found else None
+        if found is not None and (mark is None or mark.env != environment.name):
+            yield warning(
+                f"{found} is not this environment's and stays as it is", guest=guest.label
+            )

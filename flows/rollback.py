@@ -1,0 +1,128 @@
+"""Undo a run of `up`: remove exactly what it made, set back what it changed."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+from prefect import flow
+from prefect.client.schemas.objects import State
+from prefect.states import Completed, Failed
+
+from blocks.words import count
+from flows.environment import keep, run_name, running, told
+from flows.opening import reading
+from flows.parameters import ClusterName, DryRun, Json, Manifest, Yes
+from flows.progress import notify
+from flows.running import run_locally
+from flows.runtime import warm
+from flows.terminal import Exit, confirm, err, fail, faults_shown, out, print_json, say
+from flows.undo import summary, undone_markdown
+from tasks.found import FoundGuest, FoundSeed
+from tasks.rollback import Undone, traces, undo_run
+from tasks.stage import Event
+
+app = App(name="python -m flows.rollback", help=__doc__, help_format="plaintext", version_flags=[])
+
+RunId = Annotated[
+    str | None,
+    Parameter(
+        name="--run",
+        help="The run, as marks and results name it. Default: the one unfinished run there is.",
+    ),
+]
+
+
+@flow(name="rollback", flow_run_name=run_name, persist_result=False)
+def rollback(manifest: str, run: str, cluster: str | None = None) -> State[Any]:
+    """Undo one run of ``up``; the state's data is an ``Undone`` as a dictionary."""
+
+    def body() -> State[Any]:
+        with running(manifest, cluster) as here:
+            done = undo_run(
+                here.client,
+                here.environment.name,
+                run,
+                vmids=frozenset(guest.vmid for guest in here.environment.guests),
+                say=lambda text: notify(
+                    Event(node=run, stage="rollback", state="done", detail=text)
+                ),
+            )
+            keep(here.environment, "rollback", undone_markdown(done), summary(done))
+        data = done.model_dump(mode="json")
+        if done.errors:
+            return Failed(message="\n".join([summary(done), *done.errors]), data=data)
+        return Completed(message=summary(done), data=data)
+
+    return told(body)
+
+
+@app.default
+def main(
+    manifest: Manifest,
+    *,
+    run: RunId = None,
+    cluster: ClusterName = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    json: Json = False,
+) -> None:
+    """Undo a run of `up`: remove exactly what it made, set back what it changed.
+
+    A run's guests and seed ISOs are found by its marks on the cluster, so this works after a kill
+    and from another machine. Nothing else is touched, and doing it twice is fine. Exit codes: 0
+    done, 1 failed, 2 bad input (nothing was changed).
+    """
+    with faults_shown():
+        with reading(manifest, cluster) as here:
+            for notice in here.client.notices:
+                say(f"warning: {notice}")
+            found = traces(here.client, here.environment.name)
+            name, where = here.environment.name, here.connection.name
+        run = run or _only_unfinished(found.guests, found.seeds, name)
+        guests, seeds = found.of(run)
+        for guest in guests:
+            err.print(f"[red]-[/] {guest}", highlight=False)
+        for seed in seeds:
+            err.print(f"[red]-[/] {seed.volume.volid} [dim]on {seed.node}[/]")
+        what = f"{count(len(guests), 'guest')} and {count(len(seeds), 'seed ISO')}"
+        err.print(f"[bold]Rollback of run {run}:[/] {what} to delete")
+        if dry_run:
+            return
+        warm()
+        confirm(f"Undo run {run} of {name} on {where}?", yes=yes)
+        ended = run_locally(rollback, manifest=str(manifest.resolve()), run=run, cluster=cluster)
+        done = Undone.model_validate(ended.result)
+    if json:
+        print_json(done.model_dump(mode="json"))
+    else:
+        for text in (*done.notes, *done.errors):
+            out.print(text, markup=False, soft_wrap=True)
+        out.print(summary(done))
+    raise SystemExit(int(Exit.DONE if ended.ok else Exit.FAILED))
+
+
+def _only_unfinished(guests: tuple[FoundGuest, ...], seeds: tuple[FoundSeed, ...], env: str) -> str:
+    """The run that left unfinished guests, or seeds of no guest. Leaves where it is not clear."""
+    marks = [guest.mark for guest in guests if guest.mark is not None]
+    runs = {mark.run for mark in marks if not mark.ready}
+    finished = {mark.guest for mark in marks if mark.ready}
+    runs |= {seed.name.run for seed in seeds if seed.name.guest not in finished}
+    if len(runs) == 1:
+        return runs.pop()
+    known = sorted({mark.run for mark in marks} | {seed.name.run for seed in seeds})
+    if not runs:
+        fail(
+            f"no unfinished run of {env} is on the cluster",
+            f"name a run with --run; there is: {', '.join(known)}" if known else None,
+            code=Exit.BAD_INPUT,
+        )
+    return fail(
+        f"several unfinished runs of {env} are on the cluster",
+        f"choose one with --run: {', '.join(sorted(runs))}",
+        code=Exit.BAD_INPUT,
+    )
+
+
+if __name__ == "__main__":
+    app()

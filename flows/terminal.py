@@ -1,0 +1,106 @@
+"""The terminal: where things are said, how faults are shown, which exit code they mean."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import IntEnum
+from typing import Any, NoReturn
+
+from rich.console import Console
+
+from blocks.manifest.environment import UnknownGuest
+from blocks.manifest.faults import ManifestError
+from blocks.proxmox.errors import BadSettings, ProxmoxError
+from tasks.findings import Finding, PreflightFailed
+
+# Results go to standard output, everything said on the way to standard error.
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+POLICY = "PROXFLOW_CONFIRM"
+
+
+class Exit(IntEnum):
+    """Exit codes of every command."""
+
+    DONE = 0
+    FAILED = 1
+    BAD_INPUT = 2
+    DRIFT = 3
+
+
+def say(text: str) -> None:
+    """A line of progress or advice."""
+    err.print(text, soft_wrap=True, markup=False)
+
+
+def fail(message: str, advice: str | None = None, *, code: Exit = Exit.FAILED) -> NoReturn:
+    """Say what went wrong and what to do, and leave."""
+    err.print("[red]error:[/] ", end="")
+    err.print(message, soft_wrap=True, markup=False)
+    if advice:
+        err.print(f"  next: {advice}", soft_wrap=True, markup=False)
+    raise SystemExit(int(code))
+
+
+def show_findings(findings: Sequence[Finding]) -> None:
+    """Findings, one line each, errors in red and warnings in yellow."""
+    for finding in findings:
+        colour = "red" if finding.severity == "error" else "yellow"
+        err.print(f"[{colour}]{finding.severity}:[/] ", end="")
+        err.print(str(finding), soft_wrap=True, markup=False)
+
+
+@contextmanager
+def faults_shown() -> Iterator[None]:
+    """Turn what an operator can put right into a message and an exit code; no traceback."""
+    try:
+        yield
+    except ManifestError as error:
+        count = len(error.faults)
+        for fault in error.faults:
+            say(str(fault))
+        fail(f"{count} fault{'s' if count != 1 else ''} in the manifest", code=Exit.BAD_INPUT)
+    except UnknownGuest as error:
+        fail(str(error), code=Exit.BAD_INPUT)
+    except PreflightFailed as error:
+        show_findings(error.findings)
+        fail("the cluster cannot take this environment; nothing was changed", code=Exit.BAD_INPUT)
+    except BadSettings as error:
+        fail(error.message, error.advice, code=Exit.BAD_INPUT)
+    except ProxmoxError as error:
+        fail(error.message, error.advice)
+    except KeyboardInterrupt:
+        fail("interrupted", code=Exit.FAILED)
+
+
+def confirm(question: str, *, yes: bool, ask: Callable[[str], str] = input) -> None:
+    """Go on only with a yes, from the terminal, the command line or the policy.
+
+    Without a terminal nobody can be asked: that is refused, unless ``PROXFLOW_CONFIRM=never``
+    says that this place needs no asking. Exits 2 on refusal and 1 on a no.
+    """
+    if yes or os.environ.get(POLICY) == "never":
+        return
+    if not sys.stdin.isatty():
+        fail(
+            f"{question} There is no terminal to ask.",
+            f"say --yes, or set {POLICY}=never where nobody is ever to be asked",
+            code=Exit.BAD_INPUT,
+        )
+    err.print(f"{question} [bold]\\[y/N][/] ", end="")
+    try:
+        answer = ask("")
+    except EOFError:
+        answer = ""
+    if answer.strip().lower() not in {"y", "yes"}:
+        fail("not confirmed; nothing was changed")
+
+
+def print_json(document: Any) -> None:
+    """A result for programs, on standard output."""
+    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")

@@ -1,0 +1,105 @@
+"""Check that an environment is as declared: configuration, power, media, SSH, guest agent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cyclopts import App
+from prefect import flow
+from prefect.client.schemas.objects import State
+from prefect.states import Completed, Failed
+
+from blocks.words import count
+from flows.environment import keep, run_name, running, told
+from flows.jobs import verify_jobs
+from flows.parameters import ClusterName, Json, Manifest, Only, Parallel
+from flows.progress import listener
+from flows.running import run_locally
+from flows.runtime import warm
+from flows.terminal import Exit, faults_shown, out, print_json
+from flows.verified import Verified, verified, verified_markdown
+from tasks.fleet import run_fleet
+
+app = App(name="python -m flows.verify", help=__doc__, help_format="plaintext", version_flags=[])
+
+
+@flow(name="verify", flow_run_name=run_name, persist_result=False)
+def verify(
+    manifest: str,
+    cluster: str | None = None,
+    only: list[str] | None = None,
+    parallel: int = 4,
+) -> State[Any]:
+    """Check every guest of an environment, several at once; all deviations are reported.
+
+    The state's data is a ``Verified`` as a dictionary; a deviation makes the run fail.
+    """
+
+    def body() -> State[Any]:
+        with running(manifest, cluster, only) as here:
+            checks = run_fleet(
+                verify_jobs(here.run, here.environment.guests),
+                parallel=parallel,
+                continue_on_error=True,
+                on_event=listener(),
+            )
+            result = verified(here.environment, checks)
+            keep(here.environment, "verify", verified_markdown(result), result.summary)
+        data = result.model_dump(mode="json")
+        if result.ok:
+            return Completed(message=result.summary, data=data)
+        return Failed(message=result.summary, data=data)
+
+    return told(body)
+
+
+@app.default
+def main(
+    manifest: Manifest,
+    *,
+    cluster: ClusterName = None,
+    only: Only = None,
+    parallel: Parallel = 4,
+    json: Json = False,
+) -> None:
+    """Check that an environment is as declared: configuration, power, media, SSH, guest agent.
+
+    Changes nothing. Exit codes: 0 as declared, 1 failed to check, 2 bad input, 3 drift found.
+    """
+    with faults_shown():
+        warm()
+        ended = run_locally(
+            verify,
+            manifest=str(manifest.resolve()),
+            cluster=cluster,
+            only=only,
+            parallel=parallel,
+        )
+        result = Verified.model_validate(ended.result)
+    show(result, manifest=str(manifest), json=json)
+    raise SystemExit(int(result.exit_code))
+
+
+def show(result: Verified, *, manifest: str, json: bool) -> None:
+    """A line a guest; all deviations below it."""
+    if json:
+        print_json(result.model_dump(mode="json"))
+        return
+    for guest in result.guests:
+        if guest.ok:
+            out.print(f"[green]=[/] {guest.label}  [dim]{guest.detail}[/]")
+            continue
+        out.print(f"[red]![/] {guest.label}")
+        for text in (*guest.deviations, *guest.errors):
+            out.print(f"    {text}", markup=False, soft_wrap=True)
+    out.print()
+    out.print(f"[bold]{result.env}:[/] {result.summary}")
+    if result.exit_code is Exit.DRIFT:
+        out.print(f"  next: python -m flows.plan {manifest}   shows what `up` would change")
+    elif result.exit_code is Exit.FAILED:
+        trouble = count(sum(bool(guest.errors) for guest in result.guests), "guest")
+        out.print(f"  next: {trouble} could not be checked; see the errors above")
+
+
+if __name__ == "__main__":
+    app()
