@@ -292,14 +292,13 @@ class Client:
         try:
             return send()
         except ResourceException as error:
-            raise refused(error, self.connection) from None
+            raise _as_sent(refused(error, self.connection), method) from None
         except NotProxmox as error:
             if error.advice is not None:
                 raise
             raise not_proxmox(self.connection, error.message) from None
         except requests.RequestException as error:
-            trouble = failed(error, self.connection)
-            raise _as_sent(trouble, method) from None
+            raise _as_sent(failed(error, self.connection), method) from None
 
 
 def _as_sent(trouble: ProxmoxError, method: str) -> ProxmoxError:

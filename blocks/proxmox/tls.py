@@ -14,8 +14,10 @@ from urllib.parse import urlsplit
 
 import certifi
 import requests
+import urllib3
 from requests.adapters import HTTPAdapter
 from requests.models import PreparedRequest
+from urllib3.exceptions import InsecureRequestWarning
 
 from blocks.proxmox.connection import Connection
 from blocks.proxmox.errors import BadSettings, ProxmoxError, UntrustedCertificate
@@ -97,6 +99,8 @@ class TrustingAdapter(HTTPAdapter):
         else:
             self.context = _unverified()
             self.trust = "any certificate: verification is off"
+            # Said once by the client's notices, not by urllib3 at every connection.
+            urllib3.disable_warnings(InsecureRequestWarning)
         super().__init__(pool_connections=4, pool_maxsize=POOL_SIZE)
 
     def init_poolmanager(

@@ -4,6 +4,8 @@ Anything that the real API answers is tested against the lab instead.
 """
 
 import contextlib
+import datetime
+import hashlib
 import json
 import socket
 import ssl
@@ -15,6 +17,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import trustme
+from pydantic import SecretStr
+
+from blocks.proxmox.client import Client
+from blocks.proxmox.connection import Connection
 
 VERSION = {"release": "9.2", "version": "9.2.11", "repoid": "x"}
 
@@ -32,13 +38,28 @@ class Reply:
     status: int = 200
     reason: str = "OK"
     data: object = None
+    message: str | None = None
+    errors: dict[str, str] | None = None
     body: bytes | None = None
     content_type: str = "application/json"
     headers: dict[str, str] = field(default_factory=dict)
 
+    def bytes(self) -> bytes:
+        if self.body is not None:
+            return self.body
+        document: dict[str, object] = {"data": self.data}
+        if self.message is not None:
+            document["message"] = self.message
+        if self.errors is not None:
+            document["errors"] = self.errors
+        return json.dumps(document).encode()
+
 
 class Reset(Exception):
     """Raised by an answer: break the connection off."""
+
+
+Answer = Callable[[Request], Reply]
 
 
 @dataclass
@@ -47,96 +68,125 @@ class StandIn:
     ca_file: Path
     fingerprint: str
     requests: list[Request]
+    connections: list[object]
 
     @property
     def endpoint(self) -> str:
         return f"https://localhost:{self.port}"
 
+    def connection(self, **settings: object) -> Connection:
+        """By token, trusting the stand-in's authority, unless ``settings`` say otherwise."""
+        chosen: dict[str, object] = {"endpoint": self.endpoint, "ca_file": self.ca_file}
+        if "user" not in settings:
+            chosen |= {"token_id": "root@pam!test", "token_secret": SecretStr("s3cret")}
+        return Connection.model_validate(chosen | settings)
+
+    def client(self, *, retries: int = 4, read_timeout: float = 10.0, **settings: object) -> Client:
+        return Client(self.connection(**settings), retries=retries, read_timeout=read_timeout)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    answer: Answer
+    seen: list[Request]
+
+    def _any(self) -> None:
+        size = int(self.headers.get("Content-Length") or 0)
+        body = self.rfile.read(size)
+        request = Request(self.command, self.path, dict(self.headers.items()), body)
+        self.seen.append(request)
+        try:
+            reply = type(self).answer(request)
+        except Reset:
+            linger = struct.pack("ii", 1, 0)
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            self.connection.close()
+            self.close_connection = True
+            return
+        content = reply.bytes()
+        self.send_response(reply.status, reply.reason)
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("Content-Type", reply.content_type)
+        for key, value in reply.headers.items():
+            self.send_header(key, value)
+        self.end_headers()
+        self.wfile.write(content)
+
+    do_GET = do_POST = do_PUT = do_DELETE = _any
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    context: ssl.SSLContext
+    accepted: list[object]
+
+    def finish_request(self, request, client_address):
+        self.accepted.append(client_address)
+        with contextlib.suppress(OSError):
+            secured = self.context.wrap_socket(request, server_side=True)
+            super().finish_request(secured, client_address)
+            secured.close()
+
+    def handle_error(self, request, client_address):
+        pass
+
 
 @contextlib.contextmanager
 def standin(
-    folder: Path,
-    answer: Callable[[Request], Reply],
-    *,
-    name: str = "localhost",
-    expired: bool = False,
+    folder: Path, answer: Answer, *, name: str = "localhost", expired: bool = False
 ) -> Iterator[StandIn]:
     """Serve until the block ends; ``answer`` is called in the connection's thread."""
-    import datetime
-    import hashlib
-
     authority = trustme.CA()
-    until = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC) if expired else None
-    certificate = (
-        authority.issue_cert(name, not_before=until - datetime.timedelta(days=9), not_after=until)
-        if until
-        else authority.issue_cert(name)
+    end = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=-3 if expired else 3)
+    certificate = authority.issue_cert(
+        name, not_before=end - datetime.timedelta(days=9), not_after=end
     )
     ca_file = folder / "ca.pem"
     authority.cert_pem.write_to_path(str(ca_file))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     certificate.configure_cert(context)
     seen: list[Request] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def handle_any(self) -> None:
-            size = int(self.headers.get("Content-Length") or 0)
-            request = Request(
-                self.command, self.path, dict(self.headers.items()), self.rfile.read(size)
-            )
-            seen.append(request)
-            try:
-                reply = answer(request)
-            except Reset:
-                self.connection.setsockopt(
-                    socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
-                )
-                self.connection.close()
-                self.close_connection = True
-                return
-            body = reply.body
-            if body is None:
-                body = json.dumps({"data": reply.data}).encode()
-            self.send_response(reply.status, reply.reason)
-            self.send_header("Content-Length", str(len(body)))
-            self.send_header("Content-Type", reply.content_type)
-            for key, value in reply.headers.items():
-                self.send_header(key, value)
-            self.end_headers()
-            self.wfile.write(body)
-
-        do_GET = do_POST = do_PUT = do_DELETE = handle_any  # noqa: N815
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-
-        def finish_request(self, request, client_address):  # type: ignore[no-untyped-def]
-            with contextlib.suppress(OSError):
-                secured = context.wrap_socket(request, server_side=True)
-                super().finish_request(secured, client_address)
-                secured.close()
-
-        def handle_error(self, request, client_address):  # type: ignore[no-untyped-def]
-            pass
-
-    der = ssl.PEM_cert_to_DER_cert(certificate.cert_chain_pems[0].bytes().decode())
-    digest = hashlib.sha256(der).hexdigest().upper()
-    server = Server(("127.0.0.1", 0), Handler)
+    handler = type("Handler", (_Handler,), {"answer": staticmethod(answer), "seen": seen})
+    server = _Server(("127.0.0.1", 0), handler)
+    server.context, server.accepted = context, []
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
+    der = ssl.PEM_cert_to_DER_cert(certificate.cert_chain_pems[0].bytes().decode())
+    digest = hashlib.sha256(der).hexdigest().upper()
     try:
         yield StandIn(
-            server.server_address[1],
-            ca_file,
-            ":".join(digest[i : i + 2] for i in range(0, 64, 2)),
-            seen,
+            port=server.server_address[1],
+            ca_file=ca_file,
+            fingerprint=":".join(digest[i : i + 2] for i in range(0, 64, 2)),
+            requests=seen,
+            connections=server.accepted,
         )
     finally:
         server.shutdown()
         server.server_close()
         thread.join(5)
+
+
+def in_turn(*replies: Reply | type[Reset]) -> Answer:
+    """Each request gets the next reply, those after the last one the last again."""
+    remaining = list(replies)
+    lock = threading.Lock()
+
+    def answer(_: Request) -> Reply:
+        with lock:
+            reply = remaining.pop(0) if len(remaining) > 1 else remaining[0]
+        if isinstance(reply, type):
+            raise reply
+        return reply
+
+    return answer
+
+
+def closed_port() -> int:
+    """A port on which nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
