@@ -1,0 +1,142 @@
+"""Command line of the lab: ``python -m deployments.lab [serve|start|stop|status|reset]``."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+from deployments.lab import process
+from deployments.lab.seeding import SeedError
+from deployments.lab.serve import serve_until_stopped
+
+DESCRIPTION = """\
+A simulated Proxmox VE cluster on loopback, for people without one, for tests and rehearsals.
+
+By default it has three nodes (pve1, pve2, pve3) with the bridges vmbr0 (10.77.0.0/16) and
+vmbr1 (10.78.0.0/16), and on each node the storages local (directory, all content types, with
+small install ISOs of well-known names), local-lvm (thin volumes) and shared (one directory for
+all nodes). A YAML file given with --seed describes another cluster; it is read only when the
+state folder is new.
+
+Everything lives in the state folder and survives a restart: guest configurations, volumes as
+sparse files, tasks, users. While the lab serves, the file connection.json (mode 0600) in it holds
+endpoint, CA file, fingerprint, token, password and the SOCKS5 proxy that leads to the guests.
+
+Durations are those of a real cluster times --time-scale: 1 is real time (an install takes five
+minutes), 0 is immediate.
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line's grammar."""
+    parser = argparse.ArgumentParser(
+        prog="python -m deployments.lab",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = ("serve", "start", "stop", "status", "reset")
+    parser.add_argument(
+        "command",
+        nargs="?",
+        choices=commands,
+        default="serve",
+        help="serve: in the foreground (default); start: in the background, waits until it answers; "
+        "stop; status; reset: stop and remove the state folder",
+    )
+    parser.add_argument(
+        "--state",
+        type=Path,
+        default=None,
+        metavar="DIR",
+        help="state folder (default: $PROXFLOW_LAB_STATE, else .demo/lab)",
+    )
+    parser.add_argument(
+        "--port", type=int, default=0, metavar="N", help="HTTPS port; 0 takes a free one (default)"
+    )
+    parser.add_argument(
+        "--proxy-port", type=int, default=0, metavar="N", help="port of the guests' SOCKS5 proxy"
+    )
+    parser.add_argument(
+        "--time-scale",
+        type=float,
+        default=0.05,
+        metavar="X",
+        help="factor on all durations, 0 is immediate (default 0.05)",
+    )
+    parser.add_argument(
+        "--seed",
+        type=Path,
+        default=None,
+        metavar="FILE",
+        help="YAML file that describes the cluster",
+    )
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    options = build_parser().parse_args(arguments)
+    state = (options.state or process.default_state()).absolute()
+    if options.time_scale < 0:
+        print("lab: --time-scale must not be negative", file=sys.stderr)
+        return 2
+    try:
+        return _run(options, state)
+    except (SeedError, process.LabProcessError) as error:
+        print(f"lab: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"lab: {error.strerror or error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _run(options: argparse.Namespace, state: Path) -> int:
+    if options.command == "serve":
+        known = process.connection_of(state)
+        if known is not None:
+            print(f"lab: already running at {known['endpoint']} (pid {known['pid']})")
+            return 0
+        asyncio.run(
+            serve_until_stopped(
+                state,
+                port=options.port,
+                proxy_port=options.proxy_port,
+                time_scale=options.time_scale,
+                seed_file=options.seed,
+            )
+        )
+        return 0
+    if options.command == "start":
+        extra = ["--port", str(options.port), "--proxy-port", str(options.proxy_port)]
+        extra += ["--time-scale", str(options.time_scale)]
+        extra += ["--seed", str(options.seed.absolute())] if options.seed else []
+        data, new = process.start(state, extra)
+        _tell("started" if new else "already running", data, state)
+        return 0
+    if options.command == "stop":
+        print("lab: stopped" if process.stop(state) else "lab: was not running")
+        return 0
+    if options.command == "reset":
+        print("lab: removed" if process.reset(state) else "lab: nothing to remove")
+        return 0
+    found = process.connection_of(state)
+    if found is None:
+        print(f"lab: not running (state {state})")
+        return 3
+    _tell("running", found, state)
+    return 0
+
+
+def _tell(what: str, data: dict[str, Any], state: Path) -> None:
+    print(f"lab: {what} at {data['endpoint']} (pid {data['pid']}, state {state})")
+    print(f"lab: fingerprint {data['fingerprint']}")
+    print(f"lab: connection data in {state / 'connection.json'}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

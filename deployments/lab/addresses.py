@@ -1,0 +1,157 @@
+"""Addresses of guests: from their seeds, their cloud-init options, or the lab's DHCP."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import TYPE_CHECKING, Any
+
+from deployments.lab.files import read_json, write_json
+from deployments.lab.qemu.devices import nets
+from deployments.lab.qemu.options import IPCONFIG_FORMAT
+from deployments.lab.schema import parse_property_string
+
+if TYPE_CHECKING:
+    from deployments.lab.cluster import Lab
+
+_FIRST_SLOT = 18
+_FALLBACK_NETWORK = "10.99.0.1/16"
+_LEASE_START = 100
+
+
+class AddressBook:
+    """Leases by MAC, and the form in which the guest agent tells addresses."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+        self._file = lab.root / "run" / "leases" / "leases.json"
+        self._leases: dict[str, str] = read_json(self._file, {})
+
+    def lease(self, node: str, bridge: str, mac: str) -> str | None:
+        """Address with prefix for a card on a bridge; the same for the same MAC."""
+        if self._lab.bridge(node, bridge) is None:
+            return None
+        known = self._leases.get(mac.lower())
+        interface = self._lab.network_of(node, bridge) or ipaddress.IPv4Interface(_FALLBACK_NETWORK)
+        network = interface.network
+        if known and ipaddress.IPv4Interface(known).network == network:
+            return known
+        taken = {ipaddress.IPv4Interface(text).ip for text in self._leases.values()}
+        last = network.num_addresses - 2
+        start = _LEASE_START if last > _LEASE_START + 20 else 2
+        for offset in range(start, last + 1):
+            candidate = network.network_address + offset
+            if candidate not in taken and candidate != interface.ip:
+                lease = f"{candidate}/{network.prefixlen}"
+                self._leases[mac.lower()] = lease
+                write_json(self._file, self._leases)
+                return lease
+        return None
+
+    def agent_view(self, interfaces: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Interfaces as ``guest-network-get-interfaces`` reports them."""
+        rows = [_agent_row("lo", "00:00:00:00:00:00", ["127.0.0.1/8", "::1/128"])]
+        for one in interfaces:
+            local = _link_local(one["mac"])
+            rows.append(_agent_row(one["name"], one["mac"].lower(), [*one["addresses"], local]))
+        return rows
+
+
+def _agent_row(name: str, mac: str, addresses: list[str]) -> dict[str, Any]:
+    shown = []
+    for text in addresses:
+        interface = ipaddress.ip_interface(text)
+        shown.append(
+            {
+                "ip-address": str(interface.ip),
+                "ip-address-type": f"ipv{interface.version}",
+                "prefix": interface.network.prefixlen,
+            }
+        )
+    zero = ("rx-bytes", "rx-dropped", "rx-errs", "rx-packets")
+    names = (*zero, *(key.replace("rx", "tx") for key in zero))
+    return {
+        "name": name,
+        "hardware-address": mac,
+        "ip-addresses": shown,
+        "statistics": dict.fromkeys(names, 0),
+    }
+
+
+def _link_local(mac: str) -> str:
+    octets = [int(part, 16) for part in mac.split(":")]
+    octets[0] ^= 2
+    words = [*octets[:3], 0xFF, 0xFE, *octets[3:]]
+    tail = ":".join(f"{words[n] << 8 | words[n + 1]:x}" for n in range(0, 8, 2))
+    return f"fe80::{tail}/64"
+
+
+def guest_interfaces(
+    lab: Lab, node: str, values: dict[str, str], mark: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Name, MAC and addresses of every card that is plugged in.
+
+    A seed's entry for the card's MAC wins, then one for its place, then ``ipconfigN`` (for disks
+    made from images), else DHCP.
+    """
+    found = []
+    for place, (index, card) in enumerate(nets(values)):
+        mac = str(card.get("macaddr", ""))
+        name = f"ens{_FIRST_SLOT + index}"
+        bridge = str(card.get("bridge", ""))
+        addresses: list[str] = []
+        if not card.get("link_down"):
+            addresses = _addresses(lab, node, values, mark, mac, bridge, place, index)
+        found.append({"name": name, "mac": mac, "bridge": bridge, "addresses": addresses})
+    return found
+
+
+def _addresses(
+    lab: Lab,
+    node: str,
+    values: dict[str, str],
+    mark: dict[str, Any],
+    mac: str,
+    bridge: str,
+    place: int,
+    index: int,
+) -> list[str]:
+    entry = _seed_entry(mark.get("interfaces", []), mac, place, index)
+    if entry is not None:
+        fixed = [str(text) for text in entry.get("addresses", [])]
+        leased = lab.life.addresses.lease(node, bridge, mac) if entry.get("dhcp") else None
+        return fixed + ([leased] if leased else [])
+    if mark.get("interfaces"):
+        return []
+    option = values.get(f"ipconfig{index}")
+    fixed = []
+    if option:
+        parsed = parse_property_string(option, IPCONFIG_FORMAT)
+        fixed = [parsed[k] for k in ("ip", "ip6") if "/" in str(parsed.get(k, ""))]
+        if parsed.get("ip") != "dhcp":
+            return fixed
+    leased = lab.life.addresses.lease(node, bridge, mac)
+    return fixed + ([leased] if leased else [])
+
+
+def _seed_entry(
+    entries: list[dict[str, Any]], mac: str, place: int, index: int
+) -> dict[str, Any] | None:
+    for entry in entries:
+        if str(entry.get("mac") or "").lower() == mac.lower() and mac:
+            return entry
+    for entry in entries:
+        device = entry.get("device")
+        if not entry.get("mac") and device and _is_device(str(device), place, index):
+            return entry
+    return None
+
+
+def _is_device(device: str, place: int, index: int) -> bool:
+    if device in ("link", "auto", "bootif"):
+        return place == 0
+    match = re.fullmatch(r"([a-z]+(?:\d+s)?)(\d+)", device)
+    if match is None:
+        return False
+    number = int(match.group(2))
+    return number == (place if match.group(1) == "eth" else _FIRST_SLOT + index)

@@ -1,0 +1,316 @@
+"""Guests that seem alive: firmware, installer, installed system, addresses, agent.
+
+A machine's life is a row of phases with a length each; the present phase follows from the clock
+whenever somebody looks, and a ticker looks a few times a second. Phases are kept on disk, so that
+guests go on living when the lab is restarted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from deployments.lab import images
+from deployments.lab.addresses import AddressBook, guest_interfaces
+from deployments.lab.errors import ApiError
+from deployments.lab.files import read_json, write_json
+from deployments.lab.isos import read_iso
+from deployments.lab.qemu.devices import boot_devices, drives, first_boot_disk, nets
+from deployments.lab.qemu.status import agent_enabled, memory_bytes
+from deployments.lab.seeds import SEED_FILES, SeedAnswers, installer_family, parse_seed
+
+if TYPE_CHECKING:
+    from deployments.lab.cluster import Lab
+
+_TICK_SECONDS = 0.1
+BOOT, INSTALL, UP, WAIT = "boot", "install", "up", "wait"
+
+
+@dataclass
+class Run:
+    """A machine that is on. ``phase_since`` is an epoch time; ``note`` says why it waits."""
+
+    node: str
+    vmid: int
+    pid: int
+    started: float
+    values: dict[str, str]
+    phase: str = BOOT
+    phase_since: float = 0.0
+    paused: bool = False
+    device: str | None = None
+    mark: dict[str, Any] | None = None
+    answers: dict[str, Any] | None = None
+    interfaces: list[dict[str, Any]] = field(default_factory=list)
+    note: str = ""
+    installs: int = 0
+
+    @property
+    def qmp_status(self) -> str:
+        """``running`` or ``paused``."""
+        return "paused" if self.paused else "running"
+
+
+class GuestLife:
+    """All machines that are on."""
+
+    def __init__(self, lab: Lab) -> None:
+        from deployments.lab.api.rows import Broadcast
+
+        self._lab = lab
+        self._folder = lab.root / "run"
+        self._runs: dict[int, Run] = {}
+        self._ticker: asyncio.Task[None] | None = None
+        self._next_pid = 20000
+        self.broadcast = Broadcast()
+        self.addresses = AddressBook(lab)
+        for file in sorted(self._folder.glob("*.json")):
+            run = Run(**read_json(file, {}))
+            self._runs[run.vmid] = run
+
+    async def start(self) -> None:
+        """Begin ticking."""
+        self._ticker = asyncio.create_task(self._tick())
+
+    async def close(self) -> None:
+        """Stop ticking; guests stay as they are on disk."""
+        if self._ticker is not None:
+            self._ticker.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._ticker
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK_SECONDS)
+            for vmid in list(self._runs):
+                self.running(vmid)
+
+    # -- power -------------------------------------------------------------------------------
+
+    def power_on(self, node: str, vmid: int, values: dict[str, str]) -> None:
+        """Switch on with a configuration."""
+        self._next_pid += 1
+        now = time.time()
+        run = Run(node, vmid, self._next_pid, now, dict(values), phase_since=now)
+        self._runs[vmid] = run
+        self._save(run)
+
+    def power_off(self, vmid: int) -> None:
+        """Switch off."""
+        self._runs.pop(vmid, None)
+        self._file(vmid).unlink(missing_ok=True)
+
+    def forget(self, vmid: int) -> None:
+        """A destroyed guest leaves nothing behind."""
+        self.power_off(vmid)
+
+    def reset(self, vmid: int) -> None:
+        """Hard reset: the firmware begins again."""
+        run = self.running(vmid)
+        if run is not None:
+            self._enter(run, BOOT)
+
+    def pause(self, vmid: int) -> None:
+        """Stop the processors."""
+        run = self.running(vmid)
+        if run is not None:
+            run.paused = True
+            self._save(run)
+
+    def resume(self, vmid: int) -> None:
+        """Let the processors go on."""
+        run = self.running(vmid)
+        if run is not None:
+            run.paused = False
+            self._save(run)
+
+    def config_changed(self, vmid: int, values: dict[str, str]) -> None:
+        """A running machine was reconfigured: media and cards change at once."""
+        run = self._runs.get(vmid)
+        if run is not None:
+            run.values = dict(values)
+            if run.phase == UP:
+                run.interfaces = guest_interfaces(self._lab, run.node, run.values, run.mark or {})
+            self._save(run)
+
+    def _file(self, vmid: int) -> Any:
+        return self._folder / f"{vmid}.json"
+
+    def _save(self, run: Run) -> None:
+        write_json(self._file(run.vmid), asdict(run))
+
+    # -- looking -----------------------------------------------------------------------------
+
+    def running(self, vmid: int) -> Run | None:
+        """The run of a machine that is on, brought up to now."""
+        run = self._runs.get(vmid)
+        if run is not None and not run.paused:
+            self._advance(run)
+        return self._runs.get(vmid)
+
+    def all_running(self) -> list[Run]:
+        """Every machine that is on."""
+        found = [self.running(vmid) for vmid in sorted(self._runs)]
+        return [run for run in found if run is not None]
+
+    def uptime(self, run: Run) -> int:
+        """Whole seconds since the start."""
+        return int(time.time() - run.started)
+
+    def memory_in_use(self, node: str) -> int:
+        """Bytes of memory that running machines of a node take."""
+        return sum(memory_bytes(r.values) // 2 for r in self._runs.values() if r.node == node)
+
+    def listens_to_acpi(self, vmid: int) -> bool:
+        """Whether a system runs that reacts to the power button."""
+        run = self.running(vmid)
+        return run is not None and run.phase == UP and not run.paused
+
+    def agent_answers(self, vmid: int) -> bool:
+        """Whether the guest agent is there: configured, booted, not paused."""
+        run = self.running(vmid)
+        return run is not None and run.phase == UP and not run.paused and agent_enabled(run.values)
+
+    def host_name(self, vmid: int) -> str:
+        """The name that the guest's system has."""
+        run = self.running(vmid)
+        if run is None:
+            return f"vm{vmid}"
+        found = (run.mark or {}).get("hostname") or run.values.get("name") or f"vm{vmid}"
+        return str(found)
+
+    def agent_interfaces(self, vmid: int) -> list[dict[str, Any]]:
+        """Interfaces in the form of the guest agent, loopback first."""
+        run = self.running(vmid)
+        return self.addresses.agent_view(run.interfaces if run else [])
+
+    def agent_osinfo(self, vmid: int) -> dict[str, Any]:
+        """System information in the form of the guest agent."""
+        run = self.running(vmid)
+        mark = (run.mark if run else None) or {}
+        name = str(mark.get("os") or "Linux")
+        return {
+            "id": str(mark.get("family") or "linux"),
+            "name": name,
+            "pretty-name": name,
+            "version": "",
+            "version-id": "",
+            "machine": "x86_64",
+            "kernel-release": "6.1.0-lab",
+            "kernel-version": "#1 SMP",
+        }
+
+    # -- phases ------------------------------------------------------------------------------
+
+    def _enter(self, run: Run, phase: str, note: str = "") -> None:
+        run.phase, run.phase_since, run.note = phase, time.time(), note
+        if phase != UP:
+            run.interfaces = []
+        self._save(run)
+
+    def _advance(self, run: Run) -> None:
+        elapsed = time.time() - run.phase_since
+        if run.phase == BOOT and elapsed >= self._lab.clock.phase_seconds("boot"):
+            self._boot(run)
+        elif run.phase == INSTALL and elapsed >= self._lab.clock.phase_seconds("install"):
+            self._finish_install(run)
+
+    def _boot(self, run: Run) -> None:
+        for key in boot_devices(run.values):
+            drive = next((d for d in drives(run.values) if d.key == key), None)
+            if drive is None or ":" not in drive.file:
+                continue
+            try:
+                storage, volume = self._lab.storages.volume(drive.file, run.node)
+            except ApiError:
+                continue
+            file = storage.file(run.node, volume)
+            if drive.is_plain_disk:
+                mark = images.read_mark(file)
+                if mark is not None:
+                    run.device, run.mark = key, mark
+                    run.interfaces = guest_interfaces(self._lab, run.node, run.values, mark)
+                    run.phase, run.phase_since, run.note = UP, time.time(), ""
+                    self._save(run)
+                    return
+            elif volume.vtype == "iso" and file.exists() and not read_iso(file).is_seed:
+                run.device = key
+                self._begin_install(run, volume.file_name)
+                return
+        self._enter(run, WAIT, "no bootable device")
+
+    def _begin_install(self, run: Run, iso_name: str) -> None:
+        answers = self._seed_answers(run, iso_name)
+        if answers is None:
+            self._enter(run, WAIT, "installer waits for somebody to answer")
+            return
+        run.answers = answers.to_dict() | {"iso": iso_name}
+        self._enter(run, INSTALL)
+
+    def _seed_answers(self, run: Run, iso_name: str) -> SeedAnswers | None:
+        family = installer_family(iso_name)
+        for drive in drives(run.values):
+            if not drive.is_cdrom or ":iso/" not in drive.file:
+                continue
+            storage, volume = self._lab.storages.volume(drive.file, run.node)
+            content = read_iso(storage.file(run.node, volume))
+            if not content.is_seed:
+                continue
+            for name in SEED_FILES:
+                if name in content.files and SEED_FILES[name] in (
+                    family,
+                    None,
+                    *([] if family else [SEED_FILES[name]]),
+                ):
+                    return parse_seed(name, content.files)
+        return None
+
+    def _finish_install(self, run: Run) -> None:
+        answers = run.answers or {}
+        target = first_boot_disk(run.values) or next(
+            (d for d in drives(run.values) if d.is_plain_disk), None
+        )
+        if target is None:
+            self._enter(run, WAIT, "installer found no disk")
+            return
+        storage, volume = self._lab.storages.volume(target.file, run.node)
+        mark = {
+            "os": answers.get("iso", ""),
+            "family": answers.get("family", ""),
+            "hostname": answers.get("hostname"),
+            "interfaces": answers.get("interfaces", []),
+        }
+        images.write_mark(storage.file(run.node, volume), mark)
+        run.installs += 1
+        finish = answers.get("finish", "reboot")
+        if finish == "poweroff":
+            self._self_off(run)
+        elif finish == "halt":
+            self._enter(run, WAIT, "installer is done and waits for a key")
+        else:
+            self._enter(run, BOOT)
+
+    def _self_off(self, run: Run) -> None:
+        from deployments.lab.qemu.power import power_off
+
+        power_off(self._lab, run.node, run.vmid)
+
+    def describe(self) -> list[dict[str, Any]]:
+        """For the control interface: phase and addresses of every machine that is on."""
+        return [
+            {
+                "vmid": run.vmid,
+                "node": run.node,
+                "phase": run.phase,
+                "note": run.note,
+                "device": run.device,
+                "installs": run.installs,
+                "paused": run.paused,
+                "cards": len(nets(run.values)),
+                "interfaces": run.interfaces,
+            }
+            for run in self.all_running()
+        ]

@@ -1,0 +1,115 @@
+"""Disk images as sparse files: raw, or a qcow2 header, each with a mark of what is installed.
+
+The mark (JSON behind a magic word, 8 KiB into the file) travels with every copy of the image: it
+says which system was installed or from which image the disk was made.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+QCOW2_MAGIC = b"QFI\xfb"
+_MARK_OFFSET = 8192
+_MARK_MAGIC = b"LABDISK1"
+_MARK_LIMIT = 64 * 1024
+_QCOW2_FILE_BYTES = 196_640
+EFI_BYTES = 540_672
+CLOUDINIT_BYTES = 4 << 20
+TPM_BYTES = 4 << 20
+
+
+class NotQcow2Error(ValueError):
+    """The file does not begin like a qcow2 image."""
+
+
+@dataclass(frozen=True)
+class ImageInfo:
+    """``size`` is the virtual disk in bytes, ``used`` what the file takes on the host."""
+
+    format: str
+    size: int
+    used: int
+    backing: str | None = None
+
+
+def create_image(file: Path, fmt: str, size: int) -> None:
+    """Make an empty image; takes almost no space whatever its size in bytes."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("wb") as handle:
+        if fmt == "qcow2":
+            handle.write(qcow2_header(size))
+            handle.truncate(_QCOW2_FILE_BYTES)
+        else:
+            handle.truncate(size)
+
+
+def qcow2_header(size: int, backing: str = "") -> bytes:
+    """A version 3 header for a virtual disk of ``size`` bytes."""
+    name = backing.encode()
+    header = struct.pack(
+        ">4sIQIIQ", QCOW2_MAGIC, 3, 104 if name else 0, len(name), 16, size
+    ) + bytes(72)
+    return header[:100] + struct.pack(">I", 104) + name
+
+
+def inspect_image(file: Path, fmt: str) -> ImageInfo:
+    """Virtual size and real use; raises FileNotFoundError or NotQcow2Error."""
+    stat = file.stat()
+    used = stat.st_blocks * 512
+    if fmt != "qcow2":
+        return ImageInfo("raw" if fmt == "iso" else fmt, stat.st_size, used)
+    with file.open("rb") as handle:
+        head = handle.read(104)
+        if len(head) < 32 or head[:4] != QCOW2_MAGIC:
+            raise NotQcow2Error(str(file))
+        offset, length, _, size = struct.unpack(">QIIQ", head[8:32])
+        backing = None
+        if offset:
+            handle.seek(offset)
+            backing = handle.read(length).decode(errors="replace")
+    return ImageInfo("qcow2", size, used, backing)
+
+
+def resize_image(file: Path, fmt: str, size: int) -> None:
+    """Set the virtual size in bytes."""
+    with file.open("r+b") as handle:
+        if fmt == "qcow2":
+            handle.seek(24)
+            handle.write(struct.pack(">Q", size))
+        else:
+            handle.truncate(size)
+
+
+def read_mark(file: Path) -> dict[str, Any] | None:
+    """What is installed on the image; None for an empty one."""
+    try:
+        with file.open("rb") as handle:
+            handle.seek(_MARK_OFFSET)
+            head = handle.read(12)
+            if len(head) < 12 or head[:8] != _MARK_MAGIC:
+                return None
+            data: dict[str, Any] = json.loads(handle.read(struct.unpack(">I", head[8:])[0]))
+            return data
+    except FileNotFoundError:
+        return None
+
+
+def write_mark(file: Path, mark: dict[str, Any]) -> None:
+    """Record what is installed; the image must be larger than the mark."""
+    data = json.dumps(mark).encode()[:_MARK_LIMIT]
+    with file.open("r+b") as handle:
+        handle.seek(_MARK_OFFSET)
+        handle.write(_MARK_MAGIC + struct.pack(">I", len(data)) + data)
+
+
+def copy_image(source: Path, source_format: str, target: Path, fmt: str) -> None:
+    """A full copy: same virtual size, perhaps another format; the mark goes along."""
+    info = inspect_image(source, source_format)
+    create_image(target, fmt, info.size)
+    mark = read_mark(source)
+    if mark is not None:
+        write_mark(target, mark)

@@ -1,0 +1,86 @@
+"""ISO images: small ones made for seeds, and reading those that were uploaded."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, field
+from pathlib import Path
+
+SEED_LABELS = ("OEMDRV", "CIDATA")
+_FILE_LIMIT = 1 << 20
+
+
+@dataclass(frozen=True)
+class IsoContent:
+    """Volume label and the text files of the root folder (names in lower case)."""
+
+    label: str = ""
+    files: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_seed(self) -> bool:
+        """Whether installers look here for their answers."""
+        return self.label.upper() in SEED_LABELS
+
+
+def make_iso(file: Path, label: str, files: dict[str, str]) -> None:
+    """Write a small ISO 9660 image with Joliet and Rock Ridge names."""
+    import pycdlib
+
+    iso = pycdlib.PyCdlib()
+    iso.new(vol_ident=label, joliet=3, rock_ridge="1.09", interchange_level=4)
+    for index, (name, text) in enumerate(files.items()):
+        data = text.encode()
+        iso.add_fp(
+            io.BytesIO(data),
+            len(data),
+            iso_path=f"/F{index:07d}.;1",
+            rr_name=name,
+            joliet_path=f"/{name}",
+        )
+    file.parent.mkdir(parents=True, exist_ok=True)
+    partial = file.with_name(f".{file.name}.tmp")
+    iso.write(str(partial))
+    iso.close()
+    partial.replace(file)
+
+
+def read_iso(file: Path) -> IsoContent:
+    """Label and small root files of an image; empty for anything that is no ISO 9660."""
+    import pycdlib
+    from pycdlib.pycdlibexception import PyCdlibException
+
+    iso = pycdlib.PyCdlib()
+    try:
+        iso.open(str(file))
+    except (PyCdlibException, OSError, IndexError, ValueError):
+        return IsoContent()
+    try:
+        label = iso.pvd.volume_identifier.decode(errors="replace").strip()
+        return IsoContent(label, _root_files(iso))
+    finally:
+        iso.close()
+
+
+def _root_files(iso: object) -> dict[str, str]:
+    facade, kind = None, "iso_path"
+    if iso.has_rock_ridge():  # type: ignore[attr-defined]
+        facade, kind = iso.get_rock_ridge_facade(), "rr_path"  # type: ignore[attr-defined]
+    elif iso.has_joliet():  # type: ignore[attr-defined]
+        facade, kind = iso.get_joliet_facade(), "joliet_path"  # type: ignore[attr-defined]
+    reader = facade or iso
+    found: dict[str, str] = {}
+    for child in iso.list_children(**{kind: "/"}):  # type: ignore[attr-defined]
+        if child is None or child.is_dir() or child.is_dot() or child.is_dotdot():
+            continue
+        raw = child.rock_ridge.name() if kind == "rr_path" else child.file_identifier()
+        name = raw.decode("utf-16_be" if kind == "joliet_path" else "utf-8", errors="replace")
+        if child.get_data_length() > _FILE_LIMIT:
+            continue
+        out = io.BytesIO()
+        if facade is not None:
+            reader.get_file_from_iso_fp(out, **{kind: f"/{name}"})  # type: ignore[attr-defined]
+        else:
+            reader.get_file_from_iso_fp(out, iso_path=f"/{name}")  # type: ignore[attr-defined]
+        found[name.partition(";")[0].rstrip(".").lower()] = out.getvalue().decode(errors="replace")
+    return found

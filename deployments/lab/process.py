@@ -1,0 +1,122 @@
+"""A lab in a process of its own: start in the background, stop, status, reset."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import ssl
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from deployments.lab.files import read_json
+from deployments.lab.serve import CONNECTION
+
+_START_SECONDS = 30
+_STOP_SECONDS = 15
+MARKER = "etc/credentials.json"
+
+
+class LabProcessError(RuntimeError):
+    """The background lab could not be started, stopped or reached."""
+
+
+def default_state() -> Path:
+    """``PROXFLOW_LAB_STATE``, else ``.demo/lab`` below the current folder."""
+    return Path(os.environ.get("PROXFLOW_LAB_STATE") or Path(".demo") / "lab")
+
+
+def connection_of(state: Path) -> dict[str, Any] | None:
+    """Connection data of a lab that answers, None otherwise."""
+    data: dict[str, Any] | None = read_json(state / CONNECTION, None)
+    return data if data is not None and _healthy(data) else None
+
+
+def _healthy(data: dict[str, Any]) -> bool:
+    try:
+        context = ssl.create_default_context(cafile=data["ca_file"])
+        request = urllib.request.Request(
+            f"{data['endpoint']}/_lab/health", headers={"X-Lab-Token": data["control_token"]}
+        )
+        opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+        )
+        with opener.open(request, timeout=5) as response:
+            return bool(json.loads(response.read()).get("ok"))
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+def start(state: Path, arguments: list[str]) -> tuple[dict[str, Any], bool]:
+    """Start a background lab unless one serves the folder; returns its data and whether it is new."""
+    known = connection_of(state)
+    if known is not None:
+        return known, False
+    state.mkdir(parents=True, exist_ok=True)
+    (state / CONNECTION).unlink(missing_ok=True)
+    log = state / "lab.log"
+    with log.open("ab") as output:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "deployments.lab", "serve", "--state", str(state), *arguments],
+            stdout=output,
+            stderr=output,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + _START_SECONDS
+    while time.monotonic() < deadline:
+        if child.poll() is not None:
+            tail = log.read_text(errors="replace").strip().splitlines()[-1:]
+            raise LabProcessError(f"the lab did not start: {' '.join(tail) or 'see ' + str(log)}")
+        found = connection_of(state)
+        if found is not None:
+            return found, True
+        time.sleep(0.03)
+    raise LabProcessError(f"the lab did not answer within {_START_SECONDS} s, see {log}")
+
+
+def stop(state: Path) -> bool:
+    """End the lab that serves the folder; False when none does."""
+    data = connection_of(state)
+    if data is None:
+        (state / CONNECTION).unlink(missing_ok=True)
+        return False
+    pid = int(data["pid"])
+    os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + _STOP_SECONDS
+    while time.monotonic() < deadline:
+        if not _alive(pid):
+            return True
+        time.sleep(0.03)
+    raise LabProcessError(f"process {pid} did not end within {_STOP_SECONDS} s")
+
+
+def _alive(pid: int) -> bool:
+    try:
+        finished, _ = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        finished = 0
+    if finished == pid:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def reset(state: Path) -> bool:
+    """Stop and remove the state folder; refuses a folder that is no lab's."""
+    stop(state)
+    if not state.exists():
+        return False
+    if not (state / MARKER).exists() and any(state.iterdir()):
+        raise LabProcessError(f"{state} does not look like the state folder of a lab")
+    shutil.rmtree(state)
+    return True

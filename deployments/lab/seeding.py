@@ -1,0 +1,288 @@
+"""What a new lab begins with: the default cluster, or one described by a YAML file."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from deployments.lab import images
+from deployments.lab.access import ROOT, Access, AclEntry, Pool
+from deployments.lab.cluster import (
+    CREATION_QEMU,
+    Bridge,
+    ClusterConfig,
+    Lab,
+    Node,
+    save_cluster_config,
+)
+from deployments.lab.errors import ApiError
+from deployments.lab.files import write_json
+from deployments.lab.isos import make_iso
+from deployments.lab.storage import GIB, StorageConfig
+
+INSTALL_ISOS = (
+    "Rocky-9.6-x86_64-dvd.iso",
+    "OracleLinux-R9-U6-x86_64-dvd.iso",
+    "OracleLinux-R8-U10-x86_64-dvd.iso",
+    "ubuntu-24.04.3-live-server-amd64.iso",
+    "ubuntu-22.04.5-live-server-amd64.iso",
+    "debian-13.1.0-amd64-netinst.iso",
+    "debian-12.11.0-amd64-netinst.iso",
+    "SLE-15-SP7-Full-x86_64-GM-Media1.iso",
+    "rhel-9.6-x86_64-dvd.iso",
+)
+REALMS = [
+    {"comment": "Linux PAM standard authentication", "realm": "pam", "type": "pam"},
+    {"comment": "Proxmox VE authentication server", "realm": "pve", "type": "pve"},
+]
+ALL_CONTENT = ["iso", "vztmpl", "import", "snippets", "images", "rootdir", "backup"]
+
+
+class SeedError(ValueError):
+    """A seed file that cannot be used; the text says file, place and reason."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class SeedBridge(_Part):
+    """A bridge; ``cidr`` is the nodes' gateway address on it."""
+
+    name: str
+    cidr: str | None = None
+    vlan_aware: bool = False
+
+
+class SeedNode(_Part):
+    """A node; ``memory_mib`` in MiB."""
+
+    name: str
+    cores: int = Field(default=8, ge=1)
+    memory_mib: int = Field(default=65536, ge=512)
+    ip: str | None = None
+    bridges: list[SeedBridge] | None = None
+
+
+class SeedStorage(_Part):
+    """A storage; ``size_gib`` in GiB, ``nodes`` empty for all."""
+
+    name: str
+    type: Literal["dir", "lvmthin"] = "dir"
+    content: list[str] = ["images", "rootdir"]
+    path: str | None = None
+    shared: bool | None = None
+    size_gib: float = Field(default=500, gt=0)
+    nodes: list[str] = []
+
+
+class SeedFile(_Part):
+    """A file on a storage: a small real ISO, or ``size`` bytes of nothing, or an empty image."""
+
+    storage: str = "local"
+    name: str
+    content: Literal["iso", "vztmpl", "import", "snippets"] = "iso"
+    size: int | None = None
+    label: str | None = None
+    virtual_size: int | None = None
+    text: str | None = None
+    nodes: list[str] = []
+
+
+class SeedUser(_Part):
+    """A user, its password, tokens and roles."""
+
+    userid: str
+    password: str | None = None
+    tokens: list[dict[str, Any]] = []
+    acl: list[dict[str, Any]] = []
+
+
+class SeedGuest(_Part):
+    """A guest that exists already: configuration as the API takes it, perhaps running."""
+
+    vmid: int
+    node: str | None = None
+    pool: str | None = None
+    config: dict[str, Any] = {}
+    installed: bool = True
+    running: bool = False
+
+
+class Seed(_Part):
+    """A whole cluster."""
+
+    name: str = "lab"
+    nodes: list[SeedNode] = [SeedNode(name=f"pve{n}") for n in (1, 2, 3)]
+    bridges: list[SeedBridge] = [
+        SeedBridge(name="vmbr0", cidr="10.77.0.1/16"),
+        SeedBridge(name="vmbr1", cidr="10.78.0.1/16"),
+    ]
+    storages: list[SeedStorage] = [
+        SeedStorage(name="local", content=ALL_CONTENT, path="/var/lib/vz"),
+        SeedStorage(name="local-lvm", type="lvmthin"),
+        SeedStorage(
+            name="shared", content=ALL_CONTENT, path="/mnt/pve/shared", shared=True, size_gib=2000
+        ),
+    ]
+    default_isos: bool = True
+    files: list[SeedFile] = []
+    users: list[SeedUser] = []
+    pools: list[str] = []
+    guests: list[SeedGuest] = []
+    creation_qemu: str = CREATION_QEMU
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """What a client needs; made once when a state folder is made."""
+
+    token_id: str
+    token_secret: str
+    user: str
+    password: str
+    control_token: str
+
+
+def load_seed(file: Path | None) -> Seed:
+    """Read a seed file; SeedError for anything that is wrong with it."""
+    if file is None:
+        return Seed()
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        data = YAML(typ="safe", pure=True).load(file.read_text())
+        return Seed.model_validate(data or {})
+    except OSError as error:
+        raise SeedError(f"{file}: cannot be read: {error.strerror}") from None
+    except YAMLError as error:
+        raise SeedError(f"{file}: no YAML: {error}") from None
+    except ValidationError as error:
+        lines = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
+        raise SeedError(f"{file}: " + "; ".join(lines)) from None
+
+
+def create_state(root: Path, seed: Seed) -> Credentials:
+    """Fill an empty state folder."""
+    nodes = []
+    for index, one in enumerate(seed.nodes):
+        bridges = [Bridge(**b.model_dump()) for b in one.bridges or seed.bridges]
+        ip = one.ip or f"192.0.2.{11 + index}"
+        nodes.append(Node(one.name, ip, one.cores, one.memory_mib << 20, bridges))
+    storages = [
+        StorageConfig(
+            s.name,
+            s.type,
+            s.content,
+            s.path or f"/mnt/pve/{s.name}",
+            s.shared,
+            s.nodes,
+            int(s.size_gib * GIB),
+        )
+        for s in seed.storages
+    ]
+    config = ClusterConfig(seed.name, nodes, storages, REALMS, seed.creation_qemu)
+    save_cluster_config(root, config)
+    credentials = _create_access(root, seed)
+    lab = Lab(root)
+    if seed.default_isos:
+        _default_isos(lab)
+    for file in seed.files:
+        _create_file(lab, file)
+    for guest in seed.guests:
+        _create_guest(lab, guest)
+    write_json(root / "etc" / "credentials.json", vars(credentials), 0o600)
+    return credentials
+
+
+def _create_access(root: Path, seed: Seed) -> Credentials:
+    access = Access(root / "etc")
+    credentials = Credentials(
+        f"{ROOT}!lab",
+        secrets.token_hex(16),
+        ROOT,
+        secrets.token_urlsafe(12),
+        secrets.token_urlsafe(24),
+    )
+    access.add_user(ROOT, credentials.password)
+    access.add_token(credentials.token_id, credentials.token_secret, privsep=False)
+    for user in seed.users:
+        access.add_user(user.userid, user.password)
+        for token in user.tokens:
+            privsep = bool(token.get("privsep", True))
+            access.add_token(f"{user.userid}!{token['name']}", str(token["secret"]), privsep)
+        for entry in user.acl:
+            who = f"{user.userid}!{entry['token']}" if entry.get("token") else user.userid
+            propagate = bool(entry.get("propagate", True))
+            access.acl.append(AclEntry(entry["path"], who, entry["role"], propagate))
+    access.pools = {name: Pool(name) for name in seed.pools}
+    access.save()
+    return credentials
+
+
+def _default_isos(lab: Lab) -> None:
+    local = lab.storages.find("local")
+    if local is None or "iso" not in local.config.content:
+        return
+    first = None
+    for name in INSTALL_ISOS:
+        for node in lab.nodes:
+            target = local.folder(node) / "template" / "iso" / name
+            if target.exists():
+                continue
+            if first is None or first.name != name:
+                make_iso(target, name.partition(".")[0][:16].upper(), {"README": f"{name}\n"})
+                first = target
+            else:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(first.read_bytes())
+
+
+def _create_file(lab: Lab, file: SeedFile) -> None:
+    storage = lab.storages.get(file.storage)
+    volume = storage.parse(f"{file.content}/{file.name}")
+    for node in file.nodes or list(lab.nodes):
+        if not storage.serves(node):
+            continue
+        target = storage.file(node, volume)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if file.text is not None:
+            target.write_text(file.text)
+        elif file.virtual_size is not None:
+            images.create_image(target, volume.format, file.virtual_size)
+        elif file.size is not None:
+            with target.open("wb") as handle:
+                handle.truncate(file.size)
+        else:
+            make_iso(target, file.label or "LAB", {"README": f"{file.name}\n"})
+        if file.size is not None and file.virtual_size is not None:
+            with target.open("r+b") as handle:
+                handle.truncate(file.size)
+
+
+def _create_guest(lab: Lab, guest: SeedGuest) -> None:
+    from deployments.lab.conffile import GuestConfig
+    from deployments.lab.qemu.create import build_values
+    from deployments.lab.qemu.devices import first_boot_disk
+
+    node = guest.node or lab.local_node
+    try:
+        values, _ = build_values(lab, node, guest.vmid, guest.config, lambda *_: None)
+    except ApiError as error:
+        raise SeedError(f"guest {guest.vmid}: {error.reason}") from None
+    lab.guests.save(node, "qemu", guest.vmid, GuestConfig(values))
+    if guest.pool is not None:
+        pool = lab.access.pools.setdefault(guest.pool, Pool(guest.pool))
+        pool.vms.append(guest.vmid)
+        lab.access.save()
+    disk = first_boot_disk(values)
+    if guest.installed and disk is not None:
+        storage, volume = lab.storages.volume(disk.file, node)
+        images.write_mark(storage.file(node, volume), {"image": "seed"})
+    if guest.running:
+        lab.life.power_on(node, guest.vmid, values)

@@ -1,0 +1,312 @@
+"""Reading installers' answer files: host name, addresses of each card, how the install ends.
+
+The lab understands what decides whether a guest can be reached: kickstart ``network`` lines,
+NetworkManager keyfiles and nmcli calls in kickstart scripts, netplan, preseed and AutoYaST.
+"""
+
+from __future__ import annotations
+
+import configparser
+import ipaddress
+import re
+import shlex
+import xml.etree.ElementTree as ET
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+SEED_FILES: dict[str, str] = {
+    "ks.cfg": "redhat",
+    "user-data": "ubuntu",
+    "preseed.cfg": "debian",
+    "autoinst.xml": "suse",
+}
+_FAMILIES = (
+    ("redhat", r"rhel|rocky|alma|oracle|centos|fedora|^ol\d"),
+    ("ubuntu", r"ubuntu"),
+    ("debian", r"debian"),
+    ("suse", r"^sle|suse|^sles"),
+)
+_MAC = re.compile(r"(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}")
+
+
+@dataclass
+class SeedAnswers:
+    """What an installer learns. ``interfaces``: mac or device, dhcp, addresses with prefix."""
+
+    family: str
+    hostname: str | None = None
+    interfaces: list[dict[str, Any]] = field(default_factory=list)
+    finish: str = "reboot"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for the state file."""
+        return asdict(self)
+
+    def put(
+        self, mac: str | None, device: str | None, addresses: list[str], dhcp: bool = False
+    ) -> None:
+        """Add a card, or replace what was said about it before."""
+        entry = {"mac": mac, "device": device, "addresses": addresses, "dhcp": dhcp}
+        self.interfaces = [
+            old
+            for old in self.interfaces
+            if not (
+                (mac and str(old["mac"]).lower() == mac.lower())
+                or (device and not mac and old["device"] == device)
+            )
+        ]
+        self.interfaces.append(entry)
+
+
+def installer_family(iso_name: str) -> str | None:
+    """The kind of installer on a medium, by its file name."""
+    lowered = iso_name.lower()
+    return next((family for family, pattern in _FAMILIES if re.search(pattern, lowered)), None)
+
+
+def parse_seed(name: str, files: dict[str, str]) -> SeedAnswers:
+    """Read one answer file; ``files`` has its neighbours, for cloud-init's network-config."""
+    text = files[name]
+    if name == "ks.cfg":
+        return parse_kickstart(text)
+    if name == "user-data":
+        return parse_user_data(text, files.get("network-config"), files.get("meta-data"))
+    if name == "preseed.cfg":
+        return parse_preseed(text)
+    return parse_autoyast(text)
+
+
+def _with_prefix(address: str, mask: str | None) -> str | None:
+    try:
+        return str(ipaddress.ip_interface(f"{address}/{mask}" if mask else address))
+    except ValueError:
+        return None
+
+
+# -- kickstart -----------------------------------------------------------------------------------
+
+
+def parse_kickstart(text: str) -> SeedAnswers:
+    """Kickstart; without ``reboot`` or ``poweroff`` the installer waits for a key at the end."""
+    answers = SeedAnswers("redhat", finish="halt")
+    commands, scripts = _split_kickstart(text)
+    for line in commands:
+        words = shlex.split(line, comments=True)
+        if not words:
+            continue
+        if words[0] == "network":
+            _kickstart_network(answers, _options(words[1:]))
+        elif words[0] in ("reboot", "poweroff", "shutdown", "halt"):
+            answers.finish = "poweroff" if words[0] in ("poweroff", "shutdown") else words[0]
+    for script in scripts:
+        _read_keyfiles(answers, script)
+        _read_nmcli(answers, script)
+    return answers
+
+
+def _split_kickstart(text: str) -> tuple[list[str], list[str]]:
+    commands: list[str] = []
+    scripts: list[str] = []
+    section: list[str] | None = None
+    for line in text.replace("\\\n", " ").splitlines():
+        stripped = line.strip()
+        if re.match(r"%(pre|post|packages|addon|onerror|traceback|anaconda|certificate)", stripped):
+            section = []
+            keep = stripped.startswith(("%post", "%pre"))
+            if keep:
+                scripts.append("")
+            section_kept = keep
+        elif stripped == "%end":
+            section = None
+        elif section is not None:
+            if section_kept:
+                scripts[-1] += line + "\n"
+        elif stripped and not stripped.startswith("#"):
+            commands.append(stripped)
+    return commands, scripts
+
+
+def _options(words: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    index = 0
+    while index < len(words):
+        key, equals, value = words[index].partition("=")
+        if key.startswith("--"):
+            follows = index + 1 < len(words) and not words[index + 1].startswith("--")
+            if not equals and follows:
+                index += 1
+                value = words[index]
+            found[key[2:]] = value
+        index += 1
+    return found
+
+
+def _kickstart_network(answers: SeedAnswers, options: dict[str, str]) -> None:
+    if options.get("hostname"):
+        answers.hostname = options["hostname"]
+    proto = options.get("bootproto", "dhcp" if not options.get("ip") else "static")
+    if set(options) <= {"hostname"}:
+        return
+    device = options.get("device", "link")
+    mac = device if _MAC.fullmatch(device) else None
+    addresses = []
+    if proto == "static" and options.get("ip"):
+        address = _with_prefix(options["ip"], options.get("netmask"))
+        addresses = [address] if address else []
+    if options.get("ipv6", "auto") not in ("auto", "dhcp", "ignore", ""):
+        addresses.append(options["ipv6"])
+    answers.put(mac, None if mac else device, addresses, proto == "dhcp")
+
+
+def _read_keyfiles(answers: SeedAnswers, script: str) -> None:
+    for body in re.findall(r"<<-?\s*['\"]?(\w+)['\"]?[^\n]*\n(.*?)\n\s*\1", script, re.DOTALL):
+        if "[connection]" not in body[1]:
+            continue
+        parser = configparser.ConfigParser(interpolation=None, strict=False)
+        try:
+            parser.read_string(re.sub(r"(?m)^[ \t]+", "", body[1]))
+        except configparser.Error:
+            continue
+        mac = parser.get("ethernet", "mac-address", fallback=None)
+        device = parser.get("connection", "interface-name", fallback=None)
+        if not mac and not device:
+            continue
+        addresses = []
+        for section in ("ipv4", "ipv6"):
+            for key, value in parser.items(section) if parser.has_section(section) else []:
+                if re.fullmatch(r"address(?:es)?\d*", key):
+                    addresses += [word for word in re.split(r"[;,\s]", value) if "/" in word][:1]
+        answers.put(mac, device, addresses, parser.get("ipv4", "method", fallback="") == "auto")
+
+
+def _read_nmcli(answers: SeedAnswers, script: str) -> None:
+    for line in script.replace("\\\n", " ").splitlines():
+        if "nmcli" not in line or "ipv4.addresses" not in line:
+            continue
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError:
+            continue
+        pairs = dict(zip(words, words[1:], strict=False))
+        mac = pairs.get("802-3-ethernet.mac-address") or pairs.get("mac")
+        device = pairs.get("ifname") or pairs.get("connection.interface-name")
+        if mac or device:
+            answers.put(mac, device, pairs["ipv4.addresses"].split(","), False)
+
+
+# -- cloud-init ----------------------------------------------------------------------------------
+
+
+def parse_user_data(text: str, network: str | None, meta: str | None) -> SeedAnswers:
+    """Autoinstall or plain cloud-init user data, with network-config beside it."""
+    answers = SeedAnswers("ubuntu")
+    document = _yaml(text)
+    install = document.get("autoinstall", document)
+    for source in (
+        _yaml(meta or "").get("local-hostname"),
+        document.get("hostname"),
+        (install.get("user-data") or {}).get("hostname"),
+        (install.get("identity") or {}).get("hostname"),
+    ):
+        answers.hostname = str(source) if source else answers.hostname
+    if install.get("shutdown") == "poweroff":
+        answers.finish = "poweroff"
+    for candidate in (_yaml(network or ""), install.get("network") or {}):
+        read_netplan(answers, candidate)
+    return answers
+
+
+def _yaml(text: str) -> dict[str, Any]:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        loaded = YAML(typ="safe", pure=True).load(text)
+    except YAMLError:
+        return {}
+    return loaded if isinstance(loaded, dict) else {}
+
+
+def read_netplan(answers: SeedAnswers, document: dict[str, Any]) -> None:
+    """Netplan version 2, or cloud-init's version 1 ``config`` list."""
+    document = document.get("network", document)
+    for name, card in (document.get("ethernets") or {}).items():
+        match = card.get("match") or {}
+        addresses = [
+            str(a if isinstance(a, str) else next(iter(a))) for a in card.get("addresses") or []
+        ]
+        mac = match.get("macaddress") or card.get("macaddress")
+        device = None if mac else match.get("name") or name
+        answers.put(mac, device, addresses, bool(card.get("dhcp4")))
+    for card in document.get("config") or []:
+        if not isinstance(card, dict) or card.get("type") != "physical":
+            continue
+        subnets = card.get("subnets") or []
+        fixed = [_with_prefix(s["address"], s.get("netmask")) for s in subnets if s.get("address")]
+        dhcp = any(str(s.get("type", "")).startswith("dhcp") for s in subnets)
+        mac = card.get("mac_address")
+        answers.put(mac, None if mac else card.get("name"), [a for a in fixed if a], dhcp)
+
+
+# -- preseed and AutoYaST ------------------------------------------------------------------------
+
+
+def parse_preseed(text: str) -> SeedAnswers:
+    """Debian's preseed: one card from netcfg, others from files that a late command writes."""
+    answers = SeedAnswers("debian")
+    values: dict[str, str] = {}
+    for line in text.replace("\\\n", " ").splitlines():
+        parts = line.split(None, 3)
+        if len(parts) >= 3 and not line.lstrip().startswith("#"):
+            values[parts[1]] = parts[3] if len(parts) > 3 else ""
+    answers.hostname = values.get("netcfg/hostname") or values.get("netcfg/get_hostname")
+    device = values.get("netcfg/choose_interface", "auto")
+    address = values.get("netcfg/get_ipaddress")
+    if address:
+        fixed = _with_prefix(address, values.get("netcfg/get_netmask"))
+        mac = device if _MAC.fullmatch(device) else None
+        answers.put(mac, None if mac else device, [fixed] if fixed else [])
+    else:
+        answers.put(None, device, [], dhcp=True)
+    if values.get("debian-installer/exit/poweroff") == "true":
+        answers.finish = "poweroff"
+    _read_interfaces_file(answers, values.get("preseed/late_command", ""))
+    return answers
+
+
+def _read_interfaces_file(answers: SeedAnswers, script: str) -> None:
+    pattern = r"iface\s+(\S+)\s+inet\s+static(.*?)(?=iface\s|auto\s|allow-hotplug|$)"
+    for device, body in re.findall(pattern, script.replace("\\n", "\n"), re.DOTALL):
+        address = re.search(r"address\s+([0-9.]+(?:/\d+)?)", body)
+        mask = re.search(r"netmask\s+([0-9.]+)", body)
+        if address:
+            fixed = _with_prefix(address.group(1), mask.group(1) if mask else None)
+            answers.put(None, device, [fixed] if fixed else [])
+
+
+def parse_autoyast(text: str) -> SeedAnswers:
+    """AutoYaST: ``networking/interfaces``, matched to cards by udev rules where these exist."""
+    answers = SeedAnswers("suse")
+    try:
+        root = ET.fromstring(text)  # noqa: S314 - the file comes from the operator's own seed
+    except ET.ParseError:
+        return answers
+    for element in root.iter():
+        element.tag = element.tag.rpartition("}")[2]
+    answers.hostname = root.findtext(".//dns/hostname")
+    macs = {
+        rule.findtext("name"): rule.findtext("value")
+        for rule in root.iter("rule")
+        if rule.findtext("rule") == "ATTR{address}"
+    }
+    for card in root.iter("interface"):
+        device = card.findtext("device") or card.findtext("name")
+        address = card.findtext("ipaddr")
+        mask = card.findtext("prefixlen") or card.findtext("netmask")
+        fixed = _with_prefix(address, None if "/" in address else mask) if address else None
+        dhcp = (card.findtext("bootproto") or "").startswith("dhcp")
+        mac = macs.get(device) or (device if device and _MAC.fullmatch(device) else None)
+        answers.put(mac, None if mac else device, [fixed] if fixed else [], dhcp)
+    if root.findtext(".//mode/final_halt") == "true" or root.findtext(".//mode/halt") == "true":
+        answers.finish = "poweroff"
+    return answers

@@ -1,0 +1,125 @@
+"""Serving a state folder: certificate, HTTPS server, guest gateway, connection file."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from deployments.lab.app import Application
+from deployments.lab.cluster import Lab
+from deployments.lab.files import read_json, write_atomic, write_json
+from deployments.lab.protocol import ReasonProtocol
+from deployments.lab.seeding import Credentials, create_state, load_seed
+from deployments.lab.socks import Gateway
+
+CONNECTION = "connection.json"
+
+
+def ensure_state(root: Path, seed_file: Path | None) -> Credentials:
+    """Credentials of a state folder, which is made and seeded if it is new."""
+    root.mkdir(parents=True, exist_ok=True)
+    root.chmod(0o700)
+    known = read_json(root / "etc" / "credentials.json", None)
+    if known is not None:
+        return Credentials(**known)
+    return create_state(root, load_seed(seed_file))
+
+
+def ensure_certificate(root: Path) -> tuple[Path, Path, str]:
+    """CA file, server key and chain, and the server certificate's SHA-256 fingerprint."""
+    folder = root / "tls"
+    authority, server = folder / "ca.pem", folder / "server.pem"
+    if not server.exists():
+        import trustme
+
+        ca = trustme.CA(organization_name="Proxflow lab", organization_unit_name="lab")
+        certificate = ca.issue_cert("localhost", "127.0.0.1")
+        write_atomic(authority, ca.cert_pem.bytes())
+        write_atomic(server, certificate.private_key_and_cert_chain_pem.bytes(), 0o600)
+    text = server.read_text()
+    begin = text.index("-----BEGIN CERTIFICATE-----")
+    end = text.index("-----END CERTIFICATE-----", begin) + len("-----END CERTIFICATE-----")
+    digest = hashlib.sha256(ssl.PEM_cert_to_DER_cert(text[begin:end])).hexdigest().upper()
+    return authority, server, ":".join(digest[n : n + 2] for n in range(0, len(digest), 2))
+
+
+@asynccontextmanager
+async def serving(
+    root: Path,
+    *,
+    port: int = 0,
+    proxy_port: int = 0,
+    time_scale: float = 1.0,
+    seed_file: Path | None = None,
+) -> AsyncIterator[tuple[Lab, dict[str, Any], uvicorn.Server]]:
+    """Serve until the block ends; yields the lab, the connection data and the server."""
+    credentials = ensure_state(root, seed_file)
+    authority, server_pem, fingerprint = ensure_certificate(root)
+    lab = Lab(root, time_scale)
+    lab.web["fingerprint"] = fingerprint
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", port))
+    config = uvicorn.Config(
+        Application(lab, credentials.control_token),
+        http=ReasonProtocol,
+        ws="none",
+        loop="asyncio",
+        lifespan="on",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        date_header=True,
+        ssl_certfile=str(server_pem),
+        ssl_keyfile=str(server_pem),
+        timeout_graceful_shutdown=1,
+    )
+    server = uvicorn.Server(config)
+    gateway = Gateway(lab)
+    await gateway.start(proxy_port)
+    running = asyncio.create_task(server.serve([listener]))
+    try:
+        while not server.started:
+            if running.done():
+                running.result()
+                raise RuntimeError("the HTTPS server did not start")
+            await asyncio.sleep(0.005)
+        connection = {
+            "endpoint": f"https://127.0.0.1:{listener.getsockname()[1]}",
+            "ca_file": str(authority.resolve()),
+            "fingerprint": fingerprint,
+            "guest_proxy": f"socks5://127.0.0.1:{gateway.port}",
+            "pid": os.getpid(),
+            **vars(credentials),
+        }
+        write_json(root / CONNECTION, connection, 0o600)
+        yield lab, connection, server
+    finally:
+        server.should_exit = True
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+        await gateway.close()
+        with contextlib.suppress(FileNotFoundError):
+            known = json.loads((root / CONNECTION).read_text())
+            if known.get("pid") == os.getpid():
+                (root / CONNECTION).unlink()
+
+
+async def serve_until_stopped(root: Path, **options: Any) -> None:
+    """Serve until SIGTERM or SIGINT, which uvicorn turns into a clean end."""
+    async with serving(root, **options) as (_lab, connection, server):
+        print(f"lab: {connection['endpoint']} (state {root}, pid {connection['pid']})", flush=True)
+        print(f"lab: certificate SHA-256 {connection['fingerprint']}", flush=True)
+        while not server.should_exit:
+            await asyncio.sleep(0.05)
