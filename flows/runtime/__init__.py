@@ -17,7 +17,7 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Final, cast
@@ -38,6 +38,7 @@ __all__ = [
     "FlowRunResult",
     "Runtime",
     "RuntimeUnavailable",
+    "pointed_at",
     "prefect_runtime",
     "run_flow",
     "warm",
@@ -107,7 +108,7 @@ def prefect_runtime(say: Say | None = None) -> Iterator[Runtime]:
             stack.callback(server.stop)
             stack.enter_context(_orderly_end(server))
             server.wait()
-            stack.enter_context(_api(url))
+            stack.enter_context(pointed_at(url))
         stack.enter_context(quiet_console())
         # A heartbeat thread is joined at the end of every synchronous flow, which takes a second.
         stack.enter_context(temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}))
@@ -142,21 +143,28 @@ def run_flow(flow: Flow[..., Any], /, **parameters: object) -> FlowRunResult:
 
 
 @contextlib.contextmanager
-def _api(url: str) -> Iterator[None]:
-    """Point this process, all of its threads and the processes it starts at an API."""
-    names = {"PREFECT_API_URL": url, PRIVATE_API: url}
+def pointed_at(url: str | None) -> Iterator[None]:
+    """Point this process, all of its threads and the processes it starts at a server of its own.
+
+    With None, at none.
+    """
+    names = ("PREFECT_API_URL", PRIVATE_API)
     before = {name: os.environ.get(name) for name in names}
-    os.environ.update(names)
-    refresh_global_settings_context()
+    _set(dict.fromkeys(names, url))
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-        refresh_global_settings_context()
+        _set(before)
+
+
+def _set(variables: Mapping[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    # Threads that were started without a context read this one.
+    refresh_global_settings_context()
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from pathlib import Path
 from typing import IO, Final
 
 import httpx
@@ -19,6 +20,8 @@ from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, get_curre
 
 USUAL_URL: Final = "http://127.0.0.1:4200/api"
 STARTUP_BOUND: Final = 60.0
+
+_CHILD: Final = Path(__file__).with_name("child.py")
 
 _RECORDER: Final = {
     # One record at a time is the default, and what is still queued at the end is lost. The
@@ -87,7 +90,9 @@ class TemporaryServer:
         with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
             self.url = f"http://127.0.0.1:{listener.getsockname()[1]}/api"
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "flows.runtime.child", str(listener.fileno())],
+                # By its path, and without its folder on the import path (-P): importing this
+                # package first would only cost time.
+                [sys.executable, "-P", str(_CHILD), str(listener.fileno())],
                 env=_environment(),
                 stdin=subprocess.PIPE,
                 stdout=self._log,
@@ -149,5 +154,4 @@ def _environment() -> dict[str, str]:
     for name in ("PREFECT_API_URL", "PREFECT_API_KEY"):
         environment.pop(name, None)
     recorder = {key: os.environ.get(key, value) for key, value in _RECORDER.items()}
-    path = os.pathsep.join(entry for entry in (*sys.path,) if entry)
-    return {**environment, **recorder, **_TEMPORARY, "PYTHONPATH": path}
+    return {**environment, **recorder, **_TEMPORARY}

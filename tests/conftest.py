@@ -1,0 +1,31 @@
+"""What every test may ask for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def prefect_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a Prefect server of this session, which this process and its children use."""
+    from flows.runtime import pointed_at
+    from flows.runtime.history import flush
+    from flows.runtime.server import TemporaryServer
+
+    before = os.environ.get("PREFECT_HOME")
+    os.environ["PREFECT_HOME"] = str(tmp_path_factory.mktemp("prefect"))
+    with pointed_at(None):
+        server = TemporaryServer()
+        try:
+            with pointed_at(server.wait(120)):
+                yield server.url
+                flush()
+        finally:
+            server.stop()
+            if before is None:
+                del os.environ["PREFECT_HOME"]
+            else:
+                os.environ["PREFECT_HOME"] = before
