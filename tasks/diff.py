@@ -71,7 +71,11 @@ def diff(desired: Guest, live: Guest | Mapping[str, Any]) -> tuple[Change, ...]:
         *_disks(desired, live),
         *(change for nic in desired.nics for change in _nic(nic, live)),
         *_drives(desired, live),
-        *(_differs("boot", ";".join(live.boot), ";".join(desired.boot)) if desired.boot else ()),
+        *(
+            _differs("boot", ";".join(live.boot) or None, ";".join(desired.boot))
+            if desired.boot
+            else ()
+        ),
         *_serial(desired, live),
     )
 
@@ -122,7 +126,8 @@ def _texts(desired: Guest, live: Guest) -> Iterator[Change]:
         yield from _differs("tags", ";".join(lived) or None, format_tags({*tags, *lived}))
     wanted = normal_description(unmarked(desired.description))
     found = normal_description(unmarked(live.description))
-    if wanted not in found:
+    # Whole lines: what others wrote around it is theirs.
+    if wanted and f"\n{wanted}\n" not in f"\n{found}\n":
         yield from _differs("description", found or None, wanted)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from blocks.manifest.guest import Guest
 from blocks.manifest.mark import Mark, read_mark
 from blocks.manifest.plans import Action, Change, Creation, GuestPlan, Plan
-from blocks.proxmox.properties import decode
+from blocks.proxmox.properties import UnsupportedGuest, decode
 from blocks.units import human_size
 from tasks.diff import diff
 from tasks.update import update_params
@@ -105,8 +105,8 @@ def _plan(
     if strange or config is None or mark is None:
         return _with(plan, Action.FOREIGN, strange)
     try:
-        live = decode(config, node=row.node, vmid=guest.vmid, label=guest.label)
-    except ValueError as error:
+        live = decode(config, node=row.node, vmid=guest.vmid, kind=guest.kind, label=guest.label)
+    except (ValueError, UnsupportedGuest) as error:
         return _with(plan, Action.IMPOSSIBLE, f"its config cannot be read: {error}", mark)
     if not mark.ready:
         # While it installs, drives and boot order are the installation's.

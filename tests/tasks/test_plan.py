@@ -127,6 +127,13 @@ def test_what_cannot_be_done_in_place_is_impossible_with_the_reason(
     assert says in plan.reason
 
 
+def test_a_container_of_ours_is_impossible_for_now_instead_of_misread() -> None:
+    config = {"description": f"{OURS}\n", "net0": "name=eth0,bridge=vmbr0", "memory": 256}
+    plan = plan_of(a_guest(kind="lxc"), Row(kind="lxc"), config).guests[0]
+    assert plan.action is Action.IMPOSSIBLE
+    assert "container" in plan.reason
+
+
 def test_guests_keep_the_order_of_the_manifest_and_are_counted() -> None:
     environment = Environment(
         (a_guest(), a_guest(label="a", vmid=102), a_guest(label="b", vmid=109))

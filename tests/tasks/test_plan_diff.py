@@ -16,7 +16,7 @@ from blocks.units import GIB, KIB, MIB
 from tasks.plan import diff
 from tests.blocks.proxmox.guests import as_server, guests
 
-MAC = "02:00:00:00:00:01"
+MAC = "02:00:00:00:00:AB"
 
 
 def a_guest(**fields: Any) -> Guest:
@@ -95,6 +95,11 @@ def test_what_nobody_declared_is_no_difference(keys: dict[str, Any]) -> None:
     assert diff(a_guest(), a_config(**keys)) == ()
 
 
+def test_a_declared_mac_may_be_written_in_small_letters() -> None:
+    guest = a_guest(nics=(Nic(slot="net0", bridge="vmbr0", mac=MAC.lower()),))
+    assert diff(guest, a_config()) == ()
+
+
 def test_a_mac_that_is_not_declared_may_be_any() -> None:
     guest = a_guest(nics=(Nic(slot="net0", bridge="vmbr0"),))
     assert diff(guest, a_config()) == ()
@@ -135,6 +140,8 @@ DISK = "lvm:vm-101-disk-0,discard=on,iothread=1,size=32G,ssd=1"
         ({"tags": ("x",)}, {}, "~ tags: db;web -> db;web;x"),
         ({"tags": ("x",)}, {"tags": " "}, "+ tags: x"),
         ({"description": "new"}, {}, "+ description: new"),
+        ({"description": "an"}, {"description": "banana"}, "~ description: banana -> an"),
+        ({}, {"boot": " "}, "+ boot: scsi0"),
         ({"balloon": 0}, {}, "+ balloon: 0 MiB"),
         ({"serial_console": False}, {}, "- serial0: socket"),
         ({}, {"serial0": None}, "+ serial0: socket"),

@@ -166,6 +166,22 @@ def test_an_empty_guest_has_the_servers_defaults_and_no_boot_order() -> None:
     assert (guest.boot, guest.tags, guest.firmware) == ((), (), Firmware())
 
 
+def test_disks_and_cards_come_in_the_order_of_their_numbers() -> None:
+    config = {
+        f"{bus}{n}": f"{what},size=1G"
+        for n in (10, 2)
+        for bus, what in (("scsi", "a:b"), ("net", "virtio,bridge=v"))
+    }
+    guest = decode(config, node="n", vmid=100)
+    assert [disk.slot for disk in guest.disks] == ["scsi2", "scsi10"]
+    assert [nic.slot for nic in guest.nics] == ["net2", "net10"]
+
+
+def test_a_live_mac_is_read_in_capitals_whatever_the_server_kept() -> None:
+    guest = decode(_config("12-hardware-edits", 40), node="pve1", vmid=1230)
+    assert (guest.nics[0].model, guest.nics[0].mac) == ("e1000", "AA:BB:CC:00:40:02")
+
+
 def test_a_passed_through_device_has_no_size_and_no_storage() -> None:
     guest = decode({"scsi1": "/dev/disk/by-id/ata-x"}, node="pve1", vmid=100)
     assert (guest.disks[0].size, guest.disks[0].storage) == (UNKNOWN_SIZE, "")

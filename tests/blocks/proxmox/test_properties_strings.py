@@ -146,6 +146,11 @@ def test_a_value_with_an_equals_sign_keeps_its_key() -> None:
     assert parse("disk", text) == {"file": "/dev/disk/by-id/a=b"}
 
 
+def test_a_blank_value_keeps_its_key_since_blank_parts_are_skipped() -> None:
+    assert format("disk", {"file": " "}) == "file= "
+    assert parse("disk", "file= ") == {"file": " "}
+
+
 def test_a_blank_string_is_empty_as_the_servers_boot_order_without_devices() -> None:
     assert parse("boot", " ") == {}
 
