@@ -138,8 +138,8 @@ def run_fleet(
     ensure_limits(call.lane.tag for job in nodes for call in job.stages if call.lane)
     fleet = _Fleet(nodes, continue_on_error=continue_on_error, on_event=on_event)
     with fleet.scope():
-        fleet.start(min(parallel, len(nodes)))
         try:
+            fleet.start(min(parallel, len(nodes)))
             fleet.join()
         except BaseException as interruption:
             bound = None if isinstance(interruption, KeyboardInterrupt) else termination_grace
