@@ -18,6 +18,7 @@ from blocks.manifest.tree import Item
 
 def check(env: Layers) -> Iterator[Fault]:
     """Everything that does not fit together."""
+    yield from check_empty(env)
     yield from check_names(env)
     yield from _unique(env, "vmid", _vmids)
     yield from _unique(env, "MAC address", _macs)
@@ -29,6 +30,21 @@ def check(env: Layers) -> Iterator[Fault]:
     yield from check_shared_disks(env)
     yield from check_disk_tags(env)
     yield from check_rac(env)
+
+
+def check_empty(env: Layers) -> Iterator[Fault]:
+    """No node, zone or class is a bare name: it would vanish without a word."""
+    nodes = env.hypervisor.get("nodes") if env.hypervisor is not None else None
+    for what, layer in (
+        ("node", nodes),
+        ("zone", env.networks),
+        ("storage class", env.storage_classes),
+    ):
+        if layer is None or not isinstance(layer.value, dict):
+            continue
+        for item in layer.value.values():
+            if item.value is None and not item.broken:
+                yield item.fault(f"the {what} is empty", "say what it has, or remove it")
 
 
 def check_names(env: Layers) -> Iterator[Fault]:

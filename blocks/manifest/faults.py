@@ -49,8 +49,10 @@ def show_path(path: Path) -> str:
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """The known word that was probably meant, or None where nothing is close."""
     lowered = {name.lower(): name for name in sorted(known, reverse=True)}
-    close = difflib.get_close_matches(word.lower(), lowered, n=1, cutoff=0.6)
-    return lowered[close[0]] if close else None
+    close = difflib.get_close_matches(word.lower(), lowered, cutoff=0.6)
+    # Swapped letters are the likeliest slip, and get a low ratio in a short word.
+    swapped = [name for name in close if sorted(name) == sorted(word.lower())]
+    return lowered[(swapped or close)[0]] if close else None
 
 
 def suggestion(word: str, known: Iterable[str], kind: str) -> str:

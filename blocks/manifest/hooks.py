@@ -120,6 +120,8 @@ Hook = Annotated[
     SlackHook | ExecHook | WebhookHook | AuditHook | LogHook, Field(discriminator="type")
 ]
 
+HOOK_TYPES = ("slack", "exec", "webhook", "audit", "log")
+
 OLDER_SPELLINGS = {
     "pre_apply": "on_apply_start",
     "post_apply": "on_apply_success",

@@ -15,6 +15,7 @@ from blocks.manifest.document import Env
 from blocks.manifest.environment import Environment
 from blocks.manifest.faults import Fault, ManifestError, show_path, suggestion
 from blocks.manifest.generated import Generator
+from blocks.manifest.hooks import OLDER_SPELLINGS
 from blocks.manifest.layers import layers
 from blocks.manifest.paths import state_dir
 from blocks.manifest.profiles import known_profiles, profile_files
@@ -70,6 +71,7 @@ def load(
         _merge_defaults(hypervisor)
         expand_keys(hypervisor, faults, files)
     # Files that could not be read leave holes, of which nothing more is to be said.
+    _present_hooks(root)
     document = validate(Env, root, faults)
     faults += check(layers(root))
     if faults or document is None:
@@ -174,6 +176,21 @@ def _merge_defaults(hypervisor: Item) -> None:
             if own is not None and common is not None:
                 merged = replace(merged, value={**merged.value, part: merge(own, common)})
         nodes.value[label] = merged
+
+
+def _present_hooks(root: Item) -> None:
+    """Hooks under older names join those under the present ones, each with its own place."""
+    hooks = root.get("hooks")
+    if hooks is None or not isinstance(hooks.value, dict):
+        return
+    for older, present in OLDER_SPELLINGS.items():
+        item = hooks.value.get(older)
+        if item is None or not isinstance(item.value, list):
+            continue
+        del hooks.value[older]
+        known = hooks.value.get(present)
+        first = known.value if known is not None and isinstance(known.value, list) else []
+        hooks.value[present] = replace(item, value=[*first, *item.value])
 
 
 def _over(node: Item, defaults: Item) -> Item:

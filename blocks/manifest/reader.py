@@ -166,7 +166,7 @@ class Reader:
             return broken
         if not target.is_file():
             what = "is a folder" if target.is_dir() else "there is no such file"
-            self.faults.append(ref.fault(f"{ref.value!r}: {what}", _neighbours(target)))
+            self.faults.append(ref.fault(f"{ref.value!r}: {what}", _neighbours(target, chain)))
             return broken
         loaded = self.read(target, item.key, chain=chain)
         if loaded is None:
@@ -209,12 +209,11 @@ def _scalar(node: Node) -> Scalar | object:
     return text if kind in {"str", "timestamp", "merge"} else _UNKNOWN
 
 
-def _neighbours(target: Path) -> str:
+def _neighbours(target: Path, chain: tuple[Path, ...]) -> str:
+    """The file that was probably meant, or where one was looked for."""
     try:
-        names = [
-            entry.name for entry in target.parent.iterdir() if entry.suffix in (".yaml", ".yml")
-        ]
+        files = [each for each in target.parent.iterdir() if each.suffix in (".yaml", ".yml")]
     except OSError:
         return f"the folder {show_path(target.parent)} does not exist"
-    close = nearest(target.name, names)
+    close = nearest(target.name, [each.name for each in files if each not in chain])
     return f"did you mean {close!r}?" if close else f"it was looked for at {show_path(target)}"

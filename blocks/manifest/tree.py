@@ -125,6 +125,7 @@ def merge(winner: Item, base: Item) -> Item:
     merged = {
         key: merge(item, base.value[key]) if key in base.value else item
         for key, item in winner.value.items()
+        if item.value is not None or item.broken or key not in base.value
     }
-    merged.update({key: item for key, item in base.value.items() if key not in merged})
+    merged.update({key: item for key, item in base.value.items() if key not in winner.value})
     return replace(winner, value=merged)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from blocks.manifest.faults import Fault, nearest, suggestion
-from blocks.manifest.hooks import OLDER_SPELLINGS
+from blocks.manifest.hooks import HOOK_TYPES
 from blocks.manifest.tree import Item, plain
 
 M = TypeVar("M", bound=BaseModel)
@@ -79,13 +79,11 @@ def _fault(model: type[BaseModel], root: Item, error: ErrorDetails) -> Fault | N
     if kind == "extra_forbidden":
         return _unknown_key(model, item, used)
     if kind.startswith("union_tag"):
-        kinds = str(context.get("expected_tags", "")).replace("'", "").split(", ")
-        name = "type"
-        given = item.text(name)
-        where = item.get(name) or item
+        given = item.text("type")
         if given is None:
-            return item.fault("is missing", f"add 'type: ...' ({', '.join(kinds)})", below=name)
-        return where.fault(f"unknown type {given!r}", suggestion(given, kinds, "types"))
+            return item.fault("is missing", f"add one of {', '.join(HOOK_TYPES)}", below="type")
+        where = item.get("type") or item
+        return where.fault(f"unknown type {given!r}", suggestion(given, HOOK_TYPES, "types"))
     problem, remedy = _words(kind, context, error["msg"], item)
     if rest and kind in {"string_type", "tuple_type"} and loc[-1] in ("str", "tuple[str, ...]"):
         problem, remedy = "must be text or a list of texts", ""
@@ -107,9 +105,6 @@ def _locate(
         if item.broken:
             return None, used, rest
         value = item.value
-        if isinstance(value, dict) and step not in value:
-            older = next((old for old, new in OLDER_SPELLINGS.items() if new == step), None)
-            step = older if older in value else step  # noqa: PLW2901
         if (isinstance(value, dict) and step in value) or (
             isinstance(value, list) and isinstance(step, int) and step < len(value)
         ):
