@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _HOSTNAME = re.compile(_LABEL)
 _DOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
+_ALIAS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
 _TIMEZONE = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+){0,2}")
 _LANG = re.compile(r"[A-Za-z]{1,8}(?:_[A-Z]{2})?(?:\.[A-Za-z0-9-]+)?(?:@[a-z]+)?")
 _KEYBOARD = re.compile(r"(?P<layout>[a-z0-9_-]+)(?: ?\((?P<variant>[A-Za-z0-9_-]+)\))?")
@@ -76,6 +77,11 @@ def domain(key: str, value: str) -> str:
     if len(value) > 253:
         raise RenderError(key, "is longer than the 253 characters of a domain name")
     return _match(key, value, _DOMAIN, "a domain name, such as example.com")
+
+
+def alias(key: str, value: str) -> str:
+    """A name in /etc/hosts, where underscores are common."""
+    return _match(key, value, _ALIAS, "a host name of letters, digits, dots, _ and -")
 
 
 def name(key: str, value: str) -> str:

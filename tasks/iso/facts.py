@@ -217,13 +217,13 @@ def _package(key: str, value: str, which: Distro) -> None:
     """Groups (``@name``, spaces allowed) and exclusions are Anaconda's; ``task^`` is apt's."""
     word = r"[A-Za-z0-9][A-Za-z0-9+._:~*=/-]{0,127}"
     pattern = {
-        "anaconda": rf"-?(?:{word}|@\^?[A-Za-z0-9][A-Za-z0-9 ._+-]*[A-Za-z0-9])",
+        "anaconda": rf"-?(?:{word}|@\^?[A-Za-z0-9](?:[A-Za-z0-9 ._+-]*[A-Za-z0-9])?)",
         "subiquity": rf"{word}\^?",
         "debian-installer": rf"{word}\^?",
         "autoyast": rf"(?:pattern:)?{word}",
     }[which.family]
     post = key.startswith("installation.packages_post")
-    if re.fullmatch(word if post else pattern, value) is None:
+    if re.fullmatch(pattern, value) is None or (post and value.startswith(("-", "pattern:"))):
         raise RenderError(key, f"{value[:60]!r} is not a package name of {which.title}")
 
 
@@ -357,7 +357,7 @@ def _hosts(inst: Installation) -> tuple[HostsEntry, ...]:
         if getattr(entry.ip, "scope_id", None):
             raise RenderError(f"{key}.ip", f"{entry.ip}: a zone (%) has no meaning in /etc/hosts")
         for name in entry.names:
-            checks.domain(f"{key}.names", name)
+            checks.alias(f"{key}.names", name)
     return inst.hosts
 
 

@@ -1,0 +1,193 @@
+"""Command line for installer files and seed ISOs: ``python -m flows.iso``.
+
+Prefect stays unimported, and no cluster is asked: what an operator sees here is what an
+installation would be told.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import App, CycloptsError, Parameter
+
+from blocks.manifest.environment import UnknownGuest
+from blocks.manifest.faults import ManifestError
+
+if TYPE_CHECKING:
+    from blocks.manifest.environment import Environment
+    from blocks.manifest.guest import Guest
+
+BAD_INPUT = 2
+MASK = "***"
+
+app = App(
+    name="python -m flows.iso",
+    help="Show and build what the unattended installation of a node is told.",
+    version_flags=[],
+)
+
+
+@app.command(name="list")
+def list_(file: Path | None = None) -> int:
+    """List the nodes of an environment that are installed from an ISO, or all distributions.
+
+    Parameters
+    ----------
+    file
+        Master file (kind: Env).
+    """
+    from tasks.iso.distros import DISTROS
+    from tasks.iso.render import RenderError, render
+
+    if file is None:
+        known: list[tuple[str, ...]] = [
+            (distro.name, distro.title, distro.family, distro.label, ", ".join(distro.files))
+            for distro in DISTROS.values()
+        ]
+        _table(("distro", "title", "installer", "label", "files"), known)
+        return 0
+    environment = _load(file)
+    rows: list[tuple[str, ...]] = []
+    faults: list[str] = []
+    for guest in environment.guests:
+        if guest.source is None:
+            continue
+        try:
+            rendered = render(guest, env=environment.name)
+        except RenderError as error:
+            faults.append(f"{guest.label}: {error}")
+            continue
+        distro = rendered.distro
+        rows.append((guest.label, distro.name, distro.family, rendered.label, rendered.digest[:12]))
+    _table(("node", "distro", "installer", "label", "content"), rows)
+    if faults:
+        raise _Refused("\n".join(faults))
+    return 0
+
+
+@app.command
+def render(
+    file: Path,
+    node: str,
+    *,
+    show_secrets: Annotated[bool, Parameter(negative="")] = False,
+) -> int:
+    """Print the installer files of a node; password hashes are *** unless asked for.
+
+    Parameters
+    ----------
+    file
+        Master file (kind: Env).
+    node
+        Name of the node in the manifest.
+    show_secrets
+        Print password hashes as they are.
+    """
+    from tasks.iso.render import RenderError
+    from tasks.iso.render import render as rendered_of
+
+    environment = _load(file)
+    guest = environment.guest(node)
+    try:
+        rendered = rendered_of(guest, env=environment.name)
+    except RenderError as error:
+        raise _Refused(f"{guest.label}: {error}") from None
+    print(f"# volume {rendered.label}, content {rendered.digest}")
+    for name, text in rendered.files.items():
+        shown = text if show_secrets else masked(guest, text)
+        print(f"# --- {name}")
+        print(shown, end="" if shown.endswith("\n") else "\n")
+    return 0
+
+
+@app.command
+def build(
+    file: Path,
+    node: str,
+    *,
+    output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
+) -> int:
+    """Build the seed ISO of a node. It may hold password hashes and is for its owner alone.
+
+    Parameters
+    ----------
+    file
+        Master file (kind: Env).
+    node
+        Name of the node in the manifest.
+    output
+        Where to write it; by default a name with environment, node and content, in this folder.
+    """
+    from blocks.units import human_size
+    from tasks.iso.build import build_seed, seed_name
+    from tasks.iso.render import RenderError
+    from tasks.iso.render import render as rendered_of
+
+    environment = _load(file)
+    guest = environment.guest(node)
+    try:
+        rendered = rendered_of(guest, env=environment.name)
+        name = seed_name(environment.name, guest.label, rendered.digest, "manual")
+    except RenderError as error:
+        raise _Refused(f"{guest.label}: {error}") from None
+    target = output if output is not None else Path(name)
+    built = build_seed(rendered, target / name if target.is_dir() else target)
+    print(f"{built.path}: {human_size(built.size)}, volume {rendered.label}, sha256 {built.sha256}")
+    return 0
+
+
+def masked(guest: Guest, text: str) -> str:
+    """The text without the password hashes of the guest."""
+    if guest.source is None:
+        return text
+    inst = guest.source.installation
+    for secret in (inst.root_password_hash, *(user.password_hash for user in inst.users)):
+        if secret is not None and secret.get_secret_value():
+            text = text.replace(secret.get_secret_value(), MASK)
+    return text
+
+
+class _Refused(Exception):
+    """The input is at fault; the text says how."""
+
+
+def _load(file: Path) -> Environment:
+    from blocks.manifest.loader import load_environment
+
+    return load_environment(file)
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
+    for row in (head, *rows):
+        print(
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line. Returns 0, 1 where nothing can be written, 2 for faulty input."""
+    try:
+        result = app(
+            arguments, exit_on_error=False, print_error=False, result_action="return_value"
+        )
+    except CycloptsError as error:
+        print(f"{str(error).strip()}\nsee: python -m flows.iso --help", file=sys.stderr)
+        return BAD_INPUT
+    except (ManifestError, UnknownGuest, _Refused) as error:
+        print(error, file=sys.stderr)
+        return BAD_INPUT
+    except BrokenPipeError:
+        # The reader has seen enough, as with "| head".
+        sys.stdout = None
+        return 0
+    except OSError as error:
+        print(f"cannot write {error.filename or 'the output'}: {error.strerror}", file=sys.stderr)
+        return 1
+    return result if isinstance(result, int) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,130 @@
+"""Boot menus of install ISOs, rewritten so that the installer starts without a key pressed.
+
+Three things change, and nothing else: kernel arguments are added to every entry that boots an
+installer, the menu's time-out becomes one second, and an entry that would win by time-out without
+being the menu's first (Debian's speech synthesis) does so no more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import PurePosixPath
+from typing import Literal
+
+from tasks.iso.distros import Family
+
+Loader = Literal["grub", "isolinux"]
+
+# Debian: before anything else is asked, copy the answers from whichever CD drive holds them. The
+# command must hold neither quotes nor wildcards: it passes GRUB or isolinux, the kernel, and a
+# shell script of the installer, and each has its own idea of those.
+_FETCH_SEED = (
+    "mkdir -p /proxflow /mnt; "
+    "for try in 1 2 3 4 5 6 7 8 9; do "
+    "for n in 0 1 2 3; do "
+    "mount -t iso9660 -o ro /dev/sr$n /mnt && cp /mnt/preseed.cfg /mnt/setup.sh /proxflow; "
+    "umount /mnt; done; "
+    "test -f /proxflow/preseed.cfg && break; sleep 2; done"
+)
+KERNEL_ARGS: dict[Family, tuple[str, ...]] = {
+    "subiquity": ("autoinstall",),
+    "debian-installer": (
+        "auto=true",
+        "priority=critical",
+        "preseed/file=/proxflow/preseed.cfg",
+        f"preseed/early_command={_FETCH_SEED}",
+    ),
+}
+
+_PLAIN = re.compile(r"[A-Za-z0-9_./:=,+@-]+")
+_GRUB_KERNEL = re.compile(r"^\s*(?:linux|linuxefi)\s+\S*vmlinuz\S*")
+_ISOLINUX_KERNEL = re.compile(r"^\s*(?:append\b.*\binitrd=|ontimeout\s+\S*vmlinuz)", re.IGNORECASE)
+_SPEECH = re.compile(r"^(\s*ontimeout\b.*?)\s+speakup\.synth=soft\b", re.IGNORECASE)
+_GRUB_TIMEOUT = re.compile(r"^(\s*set\s+timeout=)[\"']?-?\d+[\"']?(\s*)$")
+_GRUB_DEFAULT = re.compile(r"^(\s*set\s+default=).*$")
+_ISOLINUX_TIMEOUT = re.compile(r"^(\s*timeout\s+)\d+(\s*)$", re.IGNORECASE)
+_MENUENTRY = re.compile(r"^(?:menuentry|submenu)\b")
+
+
+def loader_of(path: str) -> Loader | None:
+    """Which boot loader reads the file of that path in the image, if one does."""
+    parts = PurePosixPath(path.lower())
+    if parts.suffix != ".cfg":
+        return None
+    folders = parts.parts[:-1]
+    if "isolinux" in folders or "syslinux" in folders:
+        return "isolinux"
+    return "grub" if "grub" in folders or "efi" in folders else None
+
+
+def rewrite(text: str, loader: Loader, family: Family, args: tuple[str, ...]) -> str:
+    """The menu with the arguments in every entry and a short time-out; the same if it has them."""
+    edit = _grub if loader == "grub" else _isolinux
+    return edit(text, family, args)
+
+
+def boots_installer(text: str, loader: Loader) -> bool:
+    """Whether a menu has an entry that boots an installer's kernel."""
+    pattern = _GRUB_KERNEL if loader == "grub" else _ISOLINUX_KERNEL
+    return any(pattern.match(line) for line in text.splitlines())
+
+
+def _grub(text: str, family: Family, args: tuple[str, ...]) -> str:
+    added = " ".join(_grub_word(word) for word in args)
+    lines = _each_line(text, lambda line: _grub_line(line, family, added))
+    body = "".join(lines)
+    first = next((at for at, line in enumerate(lines) if _MENUENTRY.match(line)), None)
+    if first is not None and not re.search(r"^\s*set\s+timeout=", body, re.MULTILINE):
+        # Without a time-out GRUB waits for ever.
+        lines.insert(first, "set timeout=1\n")
+        body = "".join(lines)
+    return body
+
+
+def _grub_line(line: str, family: Family, added: str) -> str:
+    if _GRUB_KERNEL.match(line):
+        return _with_args(line, added)
+    if family == "debian-installer" and _GRUB_DEFAULT.match(line):
+        return _GRUB_DEFAULT.sub(r"\g<1>0", line)
+    return _GRUB_TIMEOUT.sub(r"\g<1>1\g<2>", line)
+
+
+def _isolinux(text: str, _family: Family, args: tuple[str, ...]) -> str:
+    added = " ".join(_isolinux_word(word) for word in args)
+    return "".join(_each_line(text, lambda line: _isolinux_line(line, added)))
+
+
+def _isolinux_line(line: str, added: str) -> str:
+    if _ISOLINUX_KERNEL.match(line):
+        return _with_args(_SPEECH.sub(r"\1", line), added)
+    # Tenths of a second; 0 would wait for ever.
+    return _ISOLINUX_TIMEOUT.sub(r"\g<1>10\g<2>", line)
+
+
+def _with_args(line: str, added: str) -> str:
+    """Arguments before ``---``: what follows it goes into the installed system's boot loader."""
+    if added in line:
+        return line
+    body, mark, rest = line.partition(" ---")
+    return f"{body.rstrip()} {added}{' ---' if mark else ''}{rest}"
+
+
+def _each_line(text: str, edit: Callable[[str], str]) -> list[str]:
+    """Edits the lines without their ends, which stay as they are."""
+    edited = []
+    for line in text.splitlines(keepends=True):
+        bare = line.rstrip("\r\n")
+        edited.append(edit(bare) + line[len(bare) :])
+    return edited
+
+
+def _grub_word(word: str) -> str:
+    return word if _PLAIN.fullmatch(word) else f"'{word}'"
+
+
+def _isolinux_word(word: str) -> str:
+    if _PLAIN.fullmatch(word):
+        return word
+    name, _, value = word.partition("=")
+    return f'{name}="{value}"'

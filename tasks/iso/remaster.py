@@ -1,0 +1,231 @@
+"""Rewrites the boot menus inside an install ISO and leaves every other byte where it was.
+
+Ubuntu asks before it wipes a disk, and Debian does not look for a seed, unless the kernel command
+line says so; both need other boot menus. Rebuilding the image would have to get boot sectors, El
+Torito entries, load sizes and partition tables right for each release. So nothing is rebuilt: the
+image is copied, and only these bytes differ afterwards:
+
+- the menu files, in place where they fit into the sectors that they had, else in new sectors
+  behind the image;
+- the size (and place) in their directory records, in the ISO 9660 and in the Joliet tree;
+- their lines in md5sum.txt;
+- the image's length in the volume descriptors, if it grew.
+
+The boot catalogue, the loaders and their signatures are not touched. One pass, flat memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import struct
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from tasks.iso import iso9660, menus
+from tasks.iso.distros import Family
+from tasks.iso.iso9660 import SECTOR, IsoError, Record, Volume
+
+__all__ = ["IsoError", "Remastered", "remaster", "remaster_key", "remaster_name"]
+
+Progress = Callable[[int, int], None]
+_CHUNK = 4 * 1024 * 1024
+_LARGEST_MENU = 1024 * 1024
+_LARGEST_SUMS = 64 * 1024 * 1024
+# To be raised whenever the same input gives another image: cached images have it in their name.
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Remastered:
+    """A rewritten image; ``size`` in bytes, ``changed`` the paths of the rewritten menus."""
+
+    path: Path
+    size: int
+    sha256: str
+    changed: tuple[str, ...]
+
+
+def remaster_key(source_sha256: str, family: Family, args: tuple[str, ...] | None = None) -> str:
+    """What the rewritten image depends on, as a SHA-256 in hex: a name for it in a cache."""
+    words = _args(family, args)
+    text = "\0".join((str(_VERSION), source_sha256.lower(), family, *words))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def remaster_name(iso: str, key: str) -> str:
+    """The file name of a rewritten image: the original's with the beginning of its key."""
+    stem = re.sub(r"[^A-Za-z0-9._-]", "_", iso.rpartition("/")[2])
+    return f"{stem.removesuffix('.iso')}.proxflow-{key[:12]}.iso"
+
+
+def remaster(
+    source: Path,
+    target: Path,
+    family: Family,
+    args: tuple[str, ...] | None = None,
+    on_progress: Progress | None = None,
+) -> Remastered:
+    """Copies an install ISO with boot menus that start its installer unattended.
+
+    ``args`` are kernel arguments, the family's own by default. ``on_progress`` gets bytes done and
+    bytes in all. The target appears whole or not at all. Raises IsoError where the source is no
+    ISO 9660 image, or none with a boot menu of an installer.
+    """
+    words = _args(family, args)
+    with source.open("rb") as stream:
+        plan = _plan(stream, source.stat().st_size, family, words)
+        size, digest = _write(stream, plan, target, on_progress)
+    return Remastered(target, size, digest, tuple(plan.menus))
+
+
+def _args(family: Family, args: tuple[str, ...] | None) -> tuple[str, ...]:
+    words = menus.KERNEL_ARGS.get(family) if args is None else args
+    if words is None:
+        raise IsoError(f"{family} reads the seed by itself; its install ISO stays as it is")
+    for word in words:
+        if not re.fullmatch(r"[\x20-\x7e]+", word) or re.search(r"['\"\\*?\[]", word):
+            raise IsoError(f"the kernel argument {word!r} cannot be passed through a boot loader")
+    return words
+
+
+@dataclass
+class _Plan:
+    """Which bytes of the image become others, and what is put behind it. ``size`` in bytes."""
+
+    size: int
+    volumes: tuple[Volume, ...]
+    menus: list[str] = field(default_factory=list)
+    patches: dict[int, bytes] = field(default_factory=dict)
+    appended: bytearray = field(default_factory=bytearray)
+
+    @property
+    def end(self) -> int:
+        """Where new sectors begin."""
+        return -(-self.size // SECTOR) * SECTOR
+
+
+def _plan(stream: BinaryIO, size: int, family: Family, args: tuple[str, ...]) -> _Plan:
+    plan = _Plan(size, iso9660.volumes(stream))
+    records = [record for volume in plan.volumes for record in iso9660.walk(stream, volume)]
+    sums: dict[str, tuple[bytes, bytes]] = {}
+    installer = False
+    for record in _one_each(records):
+        loader = menus.loader_of(record.path)
+        if loader is None or record.size > _LARGEST_MENU:
+            continue
+        old = iso9660.read_at(stream, record.extent * SECTOR, record.size)
+        # Latin-1 keeps every byte, whatever the menu is written in.
+        text = old.decode("latin-1")
+        installer = installer or menus.boots_installer(text, loader)
+        new = menus.rewrite(text, loader, family, args).encode("latin-1")
+        if new == old:
+            continue
+        if record.multi_extent:
+            raise IsoError(f"{record.path} is stored in pieces, which no install ISO does")
+        _replace(plan, [other for other in records if other.extent == record.extent], new)
+        plan.menus.append(record.path)
+        sums[record.path] = (old, new)
+    if not installer:
+        raise IsoError("the image has no boot menu that starts an installer; is it an install ISO?")
+    _correct_sums(stream, plan, records, sums)
+    if plan.appended:
+        for volume in plan.volumes:
+            blocks = (plan.end + len(plan.appended)) // SECTOR
+            plan.patches[volume.offset + 80] = _both(blocks)
+    return plan
+
+
+def _one_each(records: list[Record]) -> Iterator[Record]:
+    """The files, each once: both trees, and hard links, share their contents."""
+    seen: set[int] = set()
+    for record in records:
+        if not record.directory and record.size and record.extent not in seen:
+            seen.add(record.extent)
+            yield record
+
+
+def _replace(plan: _Plan, records: list[Record], new: bytes) -> None:
+    """New contents for a file, under all of its records."""
+    first = records[0]
+    room = -(-first.size // SECTOR) * SECTOR
+    padded = new + bytes(-len(new) % SECTOR)
+    if len(new) <= room:
+        extent = first.extent
+        plan.patches[extent * SECTOR] = new + bytes(room - len(new))
+    else:
+        extent = (plan.end + len(plan.appended)) // SECTOR
+        plan.appended += padded
+    for record in records:
+        plan.patches[record.offset + 2] = _both(extent) + _both(len(new))
+
+
+def _correct_sums(
+    stream: BinaryIO, plan: _Plan, records: list[Record], sums: dict[str, tuple[bytes, bytes]]
+) -> None:
+    """The menus' lines in the lists of checksums, which the live system may compare."""
+    for record in _one_each(records):
+        name = record.path.lower()
+        if name not in {"md5sum.txt", "sha256sum.txt"} or record.size > _LARGEST_SUMS:
+            continue
+        algorithm = hashlib.md5 if name.startswith("md5") else hashlib.sha256
+        text = iso9660.read_at(stream, record.extent * SECTOR, record.size)
+        for path, (old, new) in sums.items():
+            before = algorithm(old, usedforsecurity=False).hexdigest().encode()
+            after = algorithm(new, usedforsecurity=False).hexdigest().encode()
+            line = rb"^%b +\*?(?:\./)?%b\r?$" % (before, re.escape(path.encode()))
+            for found in re.finditer(line, text, re.MULTILINE):
+                plan.patches[record.extent * SECTOR + found.start()] = after
+
+
+def _both(number: int) -> bytes:
+    """A number as ISO 9660 writes it: little endian, then big endian."""
+    return struct.pack("<I", number) + struct.pack(">I", number)
+
+
+def _write(
+    stream: BinaryIO, plan: _Plan, target: Path, on_progress: Progress | None
+) -> tuple[int, str]:
+    total = plan.end + len(plan.appended) if plan.appended else plan.size
+    target.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    digest, done = hashlib.sha256(), 0
+    try:
+        with os.fdopen(descriptor, "wb") as output:
+            for chunk in _chunks(stream, plan):
+                output.write(chunk)
+                digest.update(chunk)
+                done += len(chunk)
+                if on_progress is not None:
+                    on_progress(done, total)
+            output.flush()
+            os.fsync(output.fileno())
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(target)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            Path(temporary).unlink()
+        raise
+    return done, digest.hexdigest()
+
+
+def _chunks(stream: BinaryIO, plan: _Plan) -> Iterator[bytes]:
+    stream.seek(0)
+    position = 0
+    while position < plan.size:
+        chunk = bytearray(stream.read(min(_CHUNK, plan.size - position)))
+        if not chunk:
+            raise IsoError(f"the image became shorter while it was read, at byte {position}")
+        for offset, data in plan.patches.items():
+            start, end = max(offset, position), min(offset + len(data), position + len(chunk))
+            if start < end:
+                chunk[start - position : end - position] = data[start - offset : end - offset]
+        yield bytes(chunk)
+        position += len(chunk)
+    if plan.appended:
+        yield bytes(plan.end - plan.size) + bytes(plan.appended)

@@ -1,0 +1,139 @@
+"""Small images that are laid out as install ISOs are, made by xorriso."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ISOLINUX = Path("/usr/lib/ISOLINUX")
+needs_xorriso = pytest.mark.skipif(
+    not shutil.which("xorriso") or not (ISOLINUX / "isolinux.bin").exists(),
+    reason="xorriso or isolinux is not installed",
+)
+
+UBUNTU_GRUB = """\
+set timeout=30
+
+loadfont unicode
+menuentry "Try or Install Ubuntu Server" {
+\tset gfxpayload=keep
+\tlinux\t/casper/vmlinuz  ---
+\tinitrd\t/casper/initrd
+}
+menuentry "Ubuntu Server with the HWE kernel" {
+\tlinux\t/casper/hwe-vmlinuz  --- quiet
+\tinitrd\t/casper/hwe-initrd
+}
+grub_platform
+if [ "$grub_platform" = "efi" ]; then
+menuentry 'UEFI Firmware Settings' {
+\tfwsetup
+}
+else
+menuentry 'Test memory' {
+\tlinux16 /boot/memtest86+x64.bin
+}
+fi
+"""
+UBUNTU_LOOPBACK = """\
+menuentry "Try or Install Ubuntu Server" {
+\tlinux\t/casper/vmlinuz  iso-scan/filename=${iso_path} ---
+\tinitrd\t/casper/initrd
+}
+"""
+DEBIAN_GRUB = "\n".join(
+    (
+        "set theme=/boot/grub/theme/1",
+        *(
+            f"menuentry --hotkey={letter} 'Install {letter}' {{\n"
+            "    set background_color=black\n"
+            f"    linux    /install.amd/vmlinuz vga=788 mode={letter} --- quiet \n"
+            "    initrd   /install.amd/initrd.gz\n"
+            "}"
+            for letter in "gihaxrs"
+        ),
+        "",
+    )
+)
+DEBIAN_ISOLINUX = {
+    "isolinux/isolinux.cfg": (
+        "# D-I config version 2.0\npath \ninclude menu.cfg\ndefault vesamenu.c32\n"
+        "prompt 0\ntimeout 0\n"
+    ),
+    "isolinux/gtk.cfg": (
+        "default installgui\nlabel installgui\n\tmenu label ^Graphical install\n\tmenu default\n"
+        "\tkernel /install.amd/vmlinuz\n"
+        "\tappend vga=788 initrd=/install.amd/gtk/initrd.gz --- quiet \n"
+    ),
+    "isolinux/spkgtk.cfg": (
+        "timeout 300\n"
+        "ontimeout /install.amd/vmlinuz vga=788 initrd=/install.amd/gtk/initrd.gz "
+        "speakup.synth=soft --- quiet\n"
+        "menu autoboot Press a key, otherwise speech starts in # second{,s}...\n"
+    ),
+}
+
+
+def ubuntu(folder: Path) -> Path:
+    return _image(
+        folder,
+        "Ubuntu-Server 24.04 LTS amd64",
+        {
+            "boot/grub/grub.cfg": UBUNTU_GRUB,
+            "boot/grub/loopback.cfg": UBUNTU_LOOPBACK,
+            "casper/vmlinuz": "kernel",
+            "casper/install-sources.yaml": "- id: ubuntu-server\n",
+            "pool/main/a/very-long-name-of-a-package_1.2.3-4ubuntu5.6_amd64.deb": "package" * 999,
+        },
+    )
+
+
+def debian(folder: Path) -> Path:
+    return _image(
+        folder,
+        "Debian 12.8.0 amd64 n",
+        {
+            "boot/grub/grub.cfg": DEBIAN_GRUB,
+            "boot/grub/x86_64-efi/grub.cfg": "source /boot/grub/grub.cfg\n",
+            **DEBIAN_ISOLINUX,
+            "install.amd/vmlinuz": "kernel",
+            ".disk/info": "Debian\n",
+        },
+    )
+
+
+def _image(folder: Path, label: str, files: dict[str, str]) -> Path:
+    """BIOS by isolinux, UEFI by an image of its own, hybrid partition table, checksums."""
+    tree = folder / "tree"
+    for name, text in files.items():
+        path = tree / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    (tree / "isolinux").mkdir(exist_ok=True)
+    shutil.copy(ISOLINUX / "isolinux.bin", tree / "isolinux")
+    efi = tree / "boot" / "grub" / "efi.img"
+    efi.write_bytes(b"signed shim and grub " * 20_000)
+    sums = [
+        f"{hashlib.md5(path.read_bytes()).hexdigest()}  ./{path.relative_to(tree)}\n"
+        for path in sorted(tree.rglob("*"))
+        if path.is_file() and path.name != "isolinux.bin"
+    ]
+    (tree / "md5sum.txt").write_text("".join(sums), encoding="utf-8")
+    target = folder / "install.iso"
+    subprocess.run(
+        [
+            *("xorriso", "-as", "mkisofs", "-quiet", "-r", "-J", "-joliet-long", "-V", label),
+            *("-isohybrid-mbr", str(ISOLINUX / "isohdpfx.bin")),
+            *("-b", "isolinux/isolinux.bin", "-c", "isolinux/boot.cat"),
+            *("-no-emul-boot", "-boot-load-size", "4", "-boot-info-table"),
+            *("-eltorito-alt-boot", "-e", "boot/grub/efi.img", "-no-emul-boot"),
+            *("-isohybrid-gpt-basdat", "-o", str(target), str(tree)),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    return target
