@@ -1,7 +1,7 @@
 """A lab for tests. In a test module or conftest: ``from tests.labfixture import lab, lab_factory``.
 
-``lab`` is one lab a module (time scale 0, default cluster); ``lab_factory(seed=..., time_scale=...)``
-starts more of them, each with a state folder of its own.
+``lab`` is one lab a module (time scale 0, default cluster); ``lab_factory(seed=YAML text,
+time_scale=...)`` starts more of them, each with a state folder of its own.
 """
 
 from __future__ import annotations

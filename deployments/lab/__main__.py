@@ -43,8 +43,8 @@ def build_parser() -> argparse.ArgumentParser:
         nargs="?",
         choices=commands,
         default="serve",
-        help="serve: in the foreground (default); start: in the background, waits until it answers; "
-        "stop; status; reset: stop and remove the state folder",
+        help="serve: in the foreground (default); start: in the background, waits until it "
+        "answers; stop; status; reset: stop and remove the state folder",
     )
     parser.add_argument(
         "--state",
@@ -118,11 +118,12 @@ def _run(options: argparse.Namespace, state: Path) -> int:
         data, new = process.start(state, extra)
         _tell("started" if new else "already running", data, state)
         return 0
-    if options.command == "stop":
-        print("lab: stopped" if process.stop(state) else "lab: was not running")
-        return 0
-    if options.command == "reset":
-        print("lab: removed" if process.reset(state) else "lab: nothing to remove")
+    if options.command in ("stop", "reset"):
+        act, yes, no = {
+            "stop": (process.stop, "stopped", "was not running"),
+            "reset": (process.reset, "removed", "nothing to remove"),
+        }[options.command]
+        print(f"lab: {yes if act(state) else no}")
         return 0
     found = process.connection_of(state)
     if found is None:

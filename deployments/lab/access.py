@@ -44,7 +44,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class Identity:
-    """Who calls. ``token`` is None for a login by password; ``csrf`` whether writes need a token."""
+    """Who calls. ``token`` is None for a login by password; ``csrf`` marks a ticket."""
 
     user: str
     token: str | None = None

@@ -39,7 +39,7 @@ async def handle(lab: Lab, token: str, request: Request) -> tuple[int, dict[str,
         return 400, {"error": f"{type(error).__name__}: {error}"}
 
 
-async def _dispatch(
+async def _dispatch(  # noqa: PLR0911 - one line for each call
     lab: Lab, method: str, name: str, body: dict[str, Any]
 ) -> tuple[int, dict[str, Any]]:
     faults = lab.faults

@@ -93,7 +93,7 @@ def ipv4_config(text: str) -> None:
     except ValueError:
         interface = None
     if interface is None or "/" not in text:
-        raise FormatError("value does not look like a valid ipv4 network configuration\n")
+        raise FormatError("value does not look like a valid ipv4 network configuration")
 
 
 def ipv6_config(text: str) -> None:
@@ -105,7 +105,7 @@ def ipv6_config(text: str) -> None:
     except ValueError:
         interface = None
     if interface is None or "/" not in text:
-        raise FormatError("value does not look like a valid ipv6 network configuration\n")
+        raise FormatError("value does not look like a valid ipv6 network configuration")
 
 
 def ip_address(
@@ -118,7 +118,7 @@ def ip_address(
         try:
             kind(text)
         except ValueError:
-            message = f"value does not look like a valid ipv{version} address\n"
+            message = f"value does not look like a valid ipv{version} address"
             raise FormatError(message) from None
 
     return check

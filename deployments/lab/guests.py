@@ -15,6 +15,7 @@ from deployments.lab.files import write_atomic
 
 Kind = Literal["qemu", "lxc"]
 _FOLDER: dict[Kind, str] = {"qemu": "qemu-server", "lxc": "lxc"}
+KINDS: tuple[Kind, ...] = ("qemu", "lxc")
 _LOCK_FILE = {
     "qemu": "/var/lock/qemu-server/lock-{}.conf",
     "lxc": "/run/lock/lxc/pve-config-{}.lock",
@@ -37,7 +38,7 @@ class GuestStore:
     def locate(self, vmid: int) -> tuple[str, Kind] | None:
         """Node and kind of an existing guest."""
         for node in self._nodes:
-            for kind in _FOLDER:
+            for kind in KINDS:
                 if self.file(node, kind, vmid).exists():
                     return node, kind
         return None
@@ -49,7 +50,7 @@ class GuestStore:
         for name in self._nodes:
             if node not in (None, name):
                 continue
-            for one in _FOLDER:
+            for one in KINDS:
                 if kind in (None, one):
                     files = (self._folder / name / _FOLDER[one]).glob("*.conf")
                     for vmid in sorted(int(f.stem) for f in files if f.stem.isdigit()):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 SEED_LABELS = ("OEMDRV", "CIDATA")
 _FILE_LIMIT = 1 << 20
@@ -62,25 +63,22 @@ def read_iso(file: Path) -> IsoContent:
         iso.close()
 
 
-def _root_files(iso: object) -> dict[str, str]:
-    facade, kind = None, "iso_path"
-    if iso.has_rock_ridge():  # type: ignore[attr-defined]
-        facade, kind = iso.get_rock_ridge_facade(), "rr_path"  # type: ignore[attr-defined]
-    elif iso.has_joliet():  # type: ignore[attr-defined]
-        facade, kind = iso.get_joliet_facade(), "joliet_path"  # type: ignore[attr-defined]
-    reader = facade or iso
+def _root_files(iso: Any) -> dict[str, str]:
+    reader, kind = iso, "iso_path"
+    if iso.has_rock_ridge():
+        reader, kind = iso.get_rock_ridge_facade(), "rr_path"
+    elif iso.has_joliet():
+        reader, kind = iso.get_joliet_facade(), "joliet_path"
     found: dict[str, str] = {}
-    for child in iso.list_children(**{kind: "/"}):  # type: ignore[attr-defined]
+    for child in iso.list_children(**{kind: "/"}):
         if child is None or child.is_dir() or child.is_dot() or child.is_dotdot():
+            continue
+        if child.get_data_length() > _FILE_LIMIT:
             continue
         raw = child.rock_ridge.name() if kind == "rr_path" else child.file_identifier()
         name = raw.decode("utf-16_be" if kind == "joliet_path" else "utf-8", errors="replace")
-        if child.get_data_length() > _FILE_LIMIT:
-            continue
         out = io.BytesIO()
-        if facade is not None:
-            reader.get_file_from_iso_fp(out, **{kind: f"/{name}"})  # type: ignore[attr-defined]
-        else:
-            reader.get_file_from_iso_fp(out, iso_path=f"/{name}")  # type: ignore[attr-defined]
-        found[name.partition(";")[0].rstrip(".").lower()] = out.getvalue().decode(errors="replace")
+        reader.get_file_from_iso_fp(out, **{kind: f"/{name}"})
+        plain = name.partition(";")[0].rstrip(".").lower()
+        found[plain] = out.getvalue().decode(errors="replace")
     return found

@@ -41,7 +41,7 @@ def connection_of(state: Path) -> dict[str, Any] | None:
 def _healthy(data: dict[str, Any]) -> bool:
     try:
         context = ssl.create_default_context(cafile=data["ca_file"])
-        request = urllib.request.Request(
+        request = urllib.request.Request(  # noqa: S310 - our own https address
             f"{data['endpoint']}/_lab/health", headers={"X-Lab-Token": data["control_token"]}
         )
         opener = urllib.request.build_opener(
@@ -54,7 +54,7 @@ def _healthy(data: dict[str, Any]) -> bool:
 
 
 def start(state: Path, arguments: list[str]) -> tuple[dict[str, Any], bool]:
-    """Start a background lab unless one serves the folder; returns its data and whether it is new."""
+    """Start a background lab unless one serves the folder; its data, and whether it is new."""
     known = connection_of(state)
     if known is not None:
         return known, False

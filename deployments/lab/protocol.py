@@ -16,7 +16,7 @@ REASON_HEADER = b"x-lab-reason"
 
 
 class _ReasonConnection(h11.Connection):
-    def send(self, event: Any) -> bytes | None:
+    def send(self, event: Any) -> Any:
         if isinstance(event, h11.Response):
             headers = [(name, value) for name, value in event.headers if name != REASON_HEADER]
             reason = next((v for n, v in event.headers if n == REASON_HEADER), event.reason)

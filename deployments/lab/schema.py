@@ -17,7 +17,7 @@ _FALSE = {"0", "off", "no", "false"}
 
 
 class FormatError(ValueError):
-    """A value that does not fit its format; the text carries its own line end where real ones do."""
+    """A value that does not fit its format; the text ends as the real one does."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,12 @@ def string(fmt: Any = None, **more: Any) -> Prop:
     return Prop(fmt=fmt, **more)
 
 
-def validate(params: Mapping[str, Any], schema: Schema) -> tuple[dict[str, Any], dict[str, str]]:
+def validate(
+    params: Mapping[str, Any], schema: Schema, path: str = ""
+) -> tuple[dict[str, Any], dict[str, str]]:
     """Check all parameters at once.
 
+    ``path`` goes before the names of required keys in error texts.
     Returns the values (integers, numbers and booleans as numbers, texts as given) and one error
     text per refused parameter.
     """
@@ -89,7 +92,7 @@ def validate(params: Mapping[str, Any], schema: Schema) -> tuple[dict[str, Any],
         if name not in params and not prop.optional:
             errors[name] = MISSING
         if name in params and prop.requires and prop.requires not in params:
-            errors[prop.requires] = f"missing property required by '{name}'"
+            errors[prop.requires] = f"missing property required by '{path}{name}'"
     return values, errors
 
 
@@ -182,7 +185,7 @@ def _checked_keys(raw: dict[str, str], fmt: PropertyFormat, path: str) -> dict[s
         if prop is not None and prop.type == "boolean":
             lowered = value.lower()
             raw[key] = "1" if lowered in _TRUE else "0" if lowered in _FALSE else value
-    values, errors = validate(raw, known)
+    values, errors = validate(raw, known, f"{path}.")
     if errors:
         lines = "".join(f"{path}.{key}: {errors[key]}\n" for key in sorted(errors))
         raise FormatError("format error\n" + lines)
@@ -205,7 +208,9 @@ def print_property_string(values: Mapping[str, Any], fmt: PropertyFormat) -> str
 
 def _folded_alias(values: Mapping[str, Any], fmt: PropertyFormat, default: str) -> str | None:
     prop = fmt.get(str(values[default]))
-    if prop is not None and prop.key_to == default and prop.alias in values:
+    if prop is None or prop.alias is None:
+        return None
+    if prop.key_to == default and prop.alias in values:
         return f"{values[default]}={values[prop.alias]}"
     return None
 

@@ -212,7 +212,8 @@ def _create_access(root: Path, seed: Seed) -> Credentials:
     access.add_user(ROOT, credentials.password)
     access.add_token(credentials.token_id, credentials.token_secret, privsep=False)
     for user in seed.users:
-        access.add_user(user.userid, user.password)
+        if user.userid != ROOT or user.password:
+            access.add_user(user.userid, user.password)
         for token in user.tokens:
             privsep = bool(token.get("privsep", True))
             access.add_token(f"{user.userid}!{token['name']}", str(token["secret"]), privsep)

@@ -12,6 +12,7 @@ import re
 import shlex
 import xml.etree.ElementTree as ET
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from typing import Any
 
 SEED_FILES: dict[str, str] = {
@@ -187,7 +188,7 @@ def _read_nmcli(answers: SeedAnswers, script: str) -> None:
             words = shlex.split(line, comments=True)
         except ValueError:
             continue
-        pairs = dict(zip(words, words[1:], strict=False))
+        pairs = dict(pairwise(words))
         mac = pairs.get("802-3-ethernet.mac-address") or pairs.get("mac")
         device = pairs.get("ifname") or pairs.get("connection.interface-name")
         if mac or device:

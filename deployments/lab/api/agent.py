@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from deployments.lab.errors import ApiError, failure, not_implemented
 from deployments.lab.qemu import power
 from deployments.lab.qemu.status import agent_enabled
-from deployments.lab.routing import Call, Check, endpoint, on
+from deployments.lab.routing import Call, Check, Handler, endpoint, on
 from deployments.lab.schema import Prop, Schema, boolean, integer, string
 
 VM = "/nodes/{node}/qemu/{vmid}"
@@ -58,7 +59,9 @@ async def _reach(call: Call) -> None:
         raise failure("QEMU guest agent is not running")
 
 
-def _command(method: str, name: str, check: Check, schema: Schema | None = None) -> Any:
+def _command(
+    method: str, name: str, check: Check, schema: Schema | None = None
+) -> Callable[[Handler], Handler]:
     return endpoint(method, f"{VM}/agent/{name}", schema, check=check)
 
 

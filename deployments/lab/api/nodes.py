@@ -44,7 +44,7 @@ async def status(call: Call) -> dict[str, Any]:
     used = used_memory(call.lab, node.name)
     kernel = "6.17.2-1-pve"
     return {
-        "boot-info": {"mode": "efi", "secureboot": 0},
+        "boot-info": {"mode": "legacy-bios"},
         "cpu": 0.01,
         "cpuinfo": {
             "cores": node.cores,

@@ -114,9 +114,9 @@ async def content(call: Call) -> list[dict[str, Any]]:
         row = _content_row(call, storage, volume)
         if row["content"] not in wanted or row["content"] not in storage.config.content:
             continue
-        if "vmid" in call.params and row["content"] != "import":
-            if str(volume.vmid) != call.params["vmid"]:
-                continue
+        foreign = str(volume.vmid) != call.params.get("vmid", str(volume.vmid))
+        if foreign and row["content"] != "import":
+            continue
         if not _may_see(call, storage, volume):
             continue
         rows.append(row)

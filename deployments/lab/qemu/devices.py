@@ -114,7 +114,7 @@ def boot_devices(values: Mapping[str, str]) -> list[str]:
 
 
 def default_boot(values: Mapping[str, str]) -> str:
-    """The boot order that a new guest gets: first disk, first CD, first card; a blank if nothing."""
+    """The boot order of a new guest: first disk, first CD, first card; a blank if nothing."""
     order: list[str] = []
     disk = next((d.key for d in _by_bus(values) if d.is_plain_disk), None)
     if disk:

@@ -44,7 +44,7 @@ def _held(call: Call, vmid: int, pool: str | None, privileges: tuple[str, ...]) 
     return pool is not None and call.has(f"/pool/{pool}", *privileges, any_of=True)
 
 
-def _privileges(call: Call, key: str) -> tuple[str, ...]:
+def _privileges(call: Call, key: str) -> tuple[str, ...]:  # noqa: PLR0911
     if key in _CPU or key.startswith("numa"):
         return ("VM.Config.CPU",)
     if key in _MEMORY:

@@ -97,7 +97,8 @@ def apply_change(
     _drop_no_ops(config)
     save()
     if lab.life.running(vmid):
-        errors = _hotplug(lab, node, vmid, config)
+        touched = {*change.delete, *change.values}
+        errors = _hotplug(lab, node, vmid, config, touched)
         save()
         lab.life.config_changed(vmid, config.values)
         if errors:
@@ -116,11 +117,10 @@ def _check_protection(config: GuestConfig, change: Change) -> None:
 
 
 def _register_delete(lab: Lab, node: str, config: GuestConfig, key: str) -> None:
-    effective = config.effective()
     if is_unused_key(key):
         _destroy_unused(lab, node, config, key)
         return
-    order = boot_devices(effective)
+    order = boot_devices(config.values)
     if key in order:
         config.pending["boot"] = boot_text([device for device in order if device != key])
     config.pending.pop(key, None)
@@ -149,7 +149,7 @@ def _register_value(
         _refuse_second_cloudinit(config, drive)
         made = realise_drive(lab, node, vmid, drive, log)
         text = made.text()
-        order = boot_devices(config.effective())
+        order = boot_devices(config.values)
         if made.is_cdrom and made.file not in NO_FILE and order and key not in order:
             config.pending["boot"] = boot_text([*order, key])
     else:
@@ -230,10 +230,12 @@ def _release(
     config.values[free] = volume.volid
 
 
-def _hotplug(lab: Lab, node: str, vmid: int, config: GuestConfig) -> dict[str, str]:
-    """Apply to the running machine what can be; the rest stays pending."""
+def _hotplug(
+    lab: Lab, node: str, vmid: int, config: GuestConfig, touched: set[str]
+) -> dict[str, str]:
+    """Apply to the running machine what this call touched and can be; the rest stays pending."""
     errors: dict[str, str] = {}
-    for key in list(config.pending_delete):
+    for key in [k for k in config.pending_delete if k in touched]:
         if key in FAST_KEYS or is_net_key(key):
             pass
         elif is_drive_key(key) and key.rstrip("0123456789") in ("scsi", "virtio"):
@@ -245,7 +247,7 @@ def _hotplug(lab: Lab, node: str, vmid: int, config: GuestConfig) -> dict[str, s
             continue
         config.pending_delete.remove(key)
         _delete_now(lab, node, vmid, config, key)
-    for key in sorted(config.pending):
+    for key in sorted(k for k in config.pending if k in touched):
         if _can_hotplug(config, key):
             _set_now(lab, node, vmid, config, key, config.pending.pop(key))
     return errors

@@ -149,8 +149,9 @@ def _imported(lab: Lab, node: str, vmid: int, drive: Drive, storage_id: str, log
     target = storage.file(node, volume)
     mark = images.read_mark(origin.file(node, source)) or {"image": source.file_name}
     images.write_mark(target, mark)
-    changes = {"file": volume.volid, "size": format_size(info.size), "format": None}
-    made = drive.with_values(**changes, **{"import_from": None})
+    made = drive.with_values(
+        file=volume.volid, size=format_size(info.size), format=None, import_from=None
+    )
     log(f"{drive.key}: successfully created disk '{made.text()}'")
     return made
 
