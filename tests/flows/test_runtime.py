@@ -1,0 +1,155 @@
+import signal
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+
+from flows.runtime import RuntimeUnavailable, pointed_at, prefect_runtime
+from flows.runtime.server import answers
+from tests.flows.processes import Program, eventually, prefect_server, program
+from tests.flows.runtime_program import LANE
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A PREFECT_HOME of its own, with a database that exists already."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Path:
+    return tmp_path / "notes.txt"
+
+
+def rows(home: Path, query: str, *values: str) -> list[tuple[object, ...]]:
+    with sqlite3.connect(home / "prefect.db") as database:
+        return database.execute(query, values).fetchall()
+
+
+def url_of(line: str) -> str:
+    return line.split()[1]
+
+
+def test_every_task_run_of_a_local_run_is_in_the_database_afterwards(
+    home: Path, notes: Path
+) -> None:
+    with program("instant", str(notes), home=home) as run:
+        ended = run.until("ended ")
+        code = run.rest()
+
+    assert (code, ended.split()[1:3]) == (0, ["Completed", "60"])
+    run_id = ended.split()[-1]
+    states = rows(
+        home,
+        "select state_name, count(*) from task_run where flow_run_id = ? group by 1",
+        run_id,
+    )
+    assert states == [("Completed", 60)]
+
+
+def test_a_failed_flow_runs_its_hook_and_shows_no_traceback(home: Path, notes: Path) -> None:
+    with program("broken", str(notes), home=home) as run:
+        code = run.rest()
+
+    assert code == 1
+    assert notes.read_text() == f"FAILED pid={run.process.pid}\n"
+    assert [line.split()[0] for line in run.lines] == ["api", "ended"]
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)]
+)
+def test_a_signal_crashes_the_run_runs_the_hook_and_ends_the_server(
+    home: Path, notes: Path, number: signal.Signals, code: int
+) -> None:
+    with program("hold", str(notes), home=home) as run:
+        url = url_of(run.until("api "))
+        run.until("holding")
+        sent = time.monotonic()
+        run.send(number)
+        assert run.rest() == code
+
+    assert time.monotonic() - sent < 15
+    assert notes.read_text() == f"CRASHED pid={run.process.pid}\n"
+    assert eventually(lambda: not answers(url, 0.5), 10)
+    newest = rows(home, "select state_name from flow_run order by created desc limit 1")
+    assert newest == [("Crashed",)]
+
+
+def test_after_sigkill_the_server_ends_and_the_next_run_gets_the_slot(
+    home: Path, notes: Path
+) -> None:
+    with program("hold", str(notes), home=home) as run:
+        url = url_of(run.until("api "))
+        run.until("holding")
+        run.send(signal.SIGKILL)
+        run.rest()
+    assert eventually(lambda: not answers(url, 0.5), 10)
+    query = "select active_slots from concurrency_limit_v2 where name = ?"
+    assert rows(home, query, f"tag:{LANE.tag}") == [(1,)]
+
+    with program("hold", str(notes), "seconds=0", home=home) as following:
+        following.until("api ")
+        began = time.monotonic()
+        following.until("holder/upload done")
+        waited = time.monotonic() - began
+        assert following.rest() == 0
+
+    assert waited < 15
+    assert rows(home, query, f"tag:{LANE.tag}") == [(0,)]
+
+
+def test_a_run_that_waits_for_another_names_it_and_follows_it(home: Path, notes: Path) -> None:
+    with program("hold", str(notes), home=home) as first:
+        first.until("holding")
+        with program("hold", str(notes), "seconds=0", home=home) as second:
+            said = second.until("holder/upload waiting")
+            first.send(signal.SIGKILL)
+            second.until("holder/upload done")
+            assert second.rest() == 0
+
+    assert "waiting for the upload lane of local, held by flow run" in said
+    assert f"(pid {first.process.pid}, guest holder" in said
+
+
+def test_on_a_served_api_another_machines_slot_is_named_and_comes_back_in_75_seconds(
+    tmp_path: Path, notes: Path
+) -> None:
+    # Another home is another machine: the lock of the lane is not shared, only the API is.
+    with prefect_server(tmp_path / "server") as api:
+        with program("hold", str(notes), home=tmp_path / "one", api=api) as first:
+            assert first.until("api ") == f"api {api} temporary=False"
+            first.until("holding")
+            with program("hold", str(notes), "seconds=0", home=tmp_path / "two", api=api) as second:
+                said = second.until("holder/upload waiting")
+                first.send(signal.SIGKILL)
+                killed = time.monotonic()
+                second.until("holder/upload done")
+                waited = time.monotonic() - killed
+                assert second.rest() == 0
+
+    assert "held by flow run" in said
+    assert "(task 'shop/holder/upload')" in said
+    assert waited < 75
+
+
+def test_a_named_server_that_does_not_answer_is_said_with_what_to_do() -> None:
+    with (
+        pointed_at("http://127.0.0.1:9/api"),
+        pytest.raises(RuntimeUnavailable, match="PREFECT_API_URL.*does not answer(.|\n)*next: "),
+        prefect_runtime(),
+    ):
+        pass
+
+
+def test_a_temporary_server_that_cannot_start_says_why(tmp_path: Path) -> None:
+    (tmp_path / "prefect.db").mkdir()
+
+    with Program("-m", "tests.flows.runtime_program", "instant", "notes", home=tmp_path) as run:
+        code = run.rest()
+
+    assert code == 1
+    assert any("The temporary Prefect server did not start" in line for line in run.lines)
