@@ -16,7 +16,7 @@ from blocks.manifest.faults import Fault, nearest, show_path
 from blocks.manifest.tree import Item, Scalar, join, merge
 
 _TAG = "tag:yaml.org,2002:"
-_MAX_ITEMS = 200_000
+_MAX_ITEMS = 100_000
 # Layers for other tools: what they hold is passed through, references in it included.
 _PASSED_THROUGH = re.compile(r"spec\.(linux|databases\[\d+\])[.\[]")
 

@@ -51,7 +51,7 @@ def schema(kind: str) -> dict[str, Any]:
     """
     made = KINDS[kind].model_json_schema(mode="validation")
     _adapt(made)
-    for name, part in {**made.get("$defs", {}), kind: made}.items():
+    for name, part in {kind: made, **made.get("$defs", {})}.items():
         _loosen(name, part)
     return {"$schema": _DIALECT, "title": kind, **made}
 
@@ -106,6 +106,9 @@ def _loosen(name: str, part: dict[str, Any]) -> None:
         for choice in databases:
             if choice.get("type") == "array":
                 choice["items"] = {"anyOf": [_REF, choice["items"]]}
+    if name in ("Iso", "Kickstart"):
+        # A node says only what differs, and a profile may say the rest.
+        part.pop("required", None)
     if name == "Hooks":
         for older, present in OLDER_SPELLINGS.items():
             properties[older] = {
