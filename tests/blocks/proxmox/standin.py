@@ -31,6 +31,7 @@ class Request:
     path: str
     headers: dict[str, str]
     body: bytes
+    size: int = 0
 
 
 @dataclass
@@ -89,11 +90,15 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     answer: Answer
     seen: list[Request]
+    drain: bool
 
     def _any(self) -> None:
         size = int(self.headers.get("Content-Length") or 0)
-        body = self.rfile.read(size)
-        request = Request(self.command, self.path, dict(self.headers.items()), body)
+        body = b"" if self.drain else self.rfile.read(size)
+        unread = size - len(body)
+        while unread > 0:
+            unread -= len(self.rfile.read(min(unread, 1 << 20)))
+        request = Request(self.command, self.path, dict(self.headers.items()), body, size)
         self.seen.append(request)
         try:
             reply = type(self).answer(request)
@@ -136,9 +141,17 @@ class _Server(ThreadingHTTPServer):
 
 @contextlib.contextmanager
 def standin(
-    folder: Path, answer: Answer, *, name: str = "localhost", expired: bool = False
+    folder: Path,
+    answer: Answer,
+    *,
+    name: str = "localhost",
+    expired: bool = False,
+    drain: bool = False,
 ) -> Iterator[StandIn]:
-    """Serve until the block ends; ``answer`` is called in the connection's thread."""
+    """Serve until the block ends; ``answer`` is called in the connection's thread.
+
+    ``drain``: throw bodies away as they come.
+    """
     authority = trustme.CA()
     end = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=-3 if expired else 3)
     certificate = authority.issue_cert(
@@ -149,7 +162,8 @@ def standin(
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     certificate.configure_cert(context)
     seen: list[Request] = []
-    handler = type("Handler", (_Handler,), {"answer": staticmethod(answer), "seen": seen})
+    attributes = {"answer": staticmethod(answer), "seen": seen, "drain": drain}
+    handler = type("Handler", (_Handler,), attributes)
     server = _Server(("127.0.0.1", 0), handler)
     server.context, server.accepted = context, []
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
