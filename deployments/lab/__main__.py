@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from deployments.lab import process
-from deployments.lab.seeding import SeedError
-from deployments.lab.serve import serve_until_stopped
+from deployments.lab.errors import SeedError
 
 DESCRIPTION = """\
 A simulated Proxmox VE cluster on loopback, for people without one, for tests and rehearsals.
@@ -101,6 +100,8 @@ def _run(options: argparse.Namespace, state: Path) -> int:
         if known is not None:
             print(f"lab: already running at {known['endpoint']} (pid {known['pid']})")
             return 0
+        from deployments.lab.serve import serve_until_stopped
+
         asyncio.run(
             serve_until_stopped(
                 state,

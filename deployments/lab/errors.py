@@ -5,6 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 
+class SeedError(ValueError):
+    """A seed file that cannot be used; the text says file, place and reason."""
+
+
 class ApiError(Exception):
     """A refusal: HTTP status, reason phrase and, for bad parameters, one text per parameter.
 

@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+CONNECTION = "connection.json"
+
 
 def write_atomic(path: Path, content: str | bytes, mode: int = 0o644) -> None:
     """Replace ``path`` in one step; a reader sees the old or the new content, never a half."""

@@ -257,14 +257,8 @@ class GuestLife:
                 continue
             storage, volume = self._lab.storages.volume(drive.file, run.node)
             content = read_iso(storage.file(run.node, volume))
-            if not content.is_seed:
-                continue
-            for name in SEED_FILES:
-                if name in content.files and SEED_FILES[name] in (
-                    family,
-                    None,
-                    *([] if family else [SEED_FILES[name]]),
-                ):
+            for name, wants in SEED_FILES.items():
+                if name in content.files and family in (None, wants):
                     return parse_seed(name, content.files)
         return None
 

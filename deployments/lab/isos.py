@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 SEED_LABELS = ("OEMDRV", "CIDATA")
+ANSWER_FILES = ("ks.cfg", "user-data", "preseed.cfg", "autoinst.xml")
 _FILE_LIMIT = 1 << 20
 
 
@@ -17,11 +18,13 @@ class IsoContent:
 
     label: str = ""
     files: dict[str, str] = field(default_factory=dict)
+    bootable: bool = False
 
     @property
     def is_seed(self) -> bool:
-        """Whether installers look here for their answers."""
-        return self.label.upper() in SEED_LABELS
+        """Whether it only holds answers: a label or file that installers look for, no boot code."""
+        named = self.label.upper() in SEED_LABELS or bool(set(ANSWER_FILES) & set(self.files))
+        return named and not self.bootable
 
 
 def make_iso(file: Path, label: str, files: dict[str, str]) -> None:
@@ -58,7 +61,7 @@ def read_iso(file: Path) -> IsoContent:
         return IsoContent()
     try:
         label = iso.pvd.volume_identifier.decode(errors="replace").strip()
-        return IsoContent(label, _root_files(iso))
+        return IsoContent(label, _root_files(iso), iso.eltorito_boot_catalog is not None)
     finally:
         iso.close()
 

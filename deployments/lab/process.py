@@ -15,8 +15,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from deployments.lab.files import read_json
-from deployments.lab.serve import CONNECTION
+from deployments.lab.files import CONNECTION, read_json
 
 _START_SECONDS = 30
 _STOP_SECONDS = 15

@@ -19,7 +19,7 @@ from deployments.lab.cluster import (
     Node,
     save_cluster_config,
 )
-from deployments.lab.errors import ApiError
+from deployments.lab.errors import ApiError, SeedError
 from deployments.lab.files import write_json
 from deployments.lab.isos import make_iso
 from deployments.lab.storage import GIB, StorageConfig
@@ -40,10 +40,6 @@ REALMS = [
     {"comment": "Proxmox VE authentication server", "realm": "pve", "type": "pve"},
 ]
 ALL_CONTENT = ["iso", "vztmpl", "import", "snippets", "images", "rootdir", "backup"]
-
-
-class SeedError(ValueError):
-    """A seed file that cannot be used; the text says file, place and reason."""
 
 
 class _Part(BaseModel):

@@ -1,19 +1,19 @@
 """Reading installers' answer files: host name, addresses of each card, how the install ends.
 
 The lab understands what decides whether a guest can be reached: kickstart ``network`` lines,
-NetworkManager keyfiles and nmcli calls in kickstart scripts, netplan, preseed and AutoYaST.
+netplan, preseed, AutoYaST, and the files that late scripts write (:mod:`.netscripts`).
 """
 
 from __future__ import annotations
 
-import configparser
 import ipaddress
 import re
 import shlex
 import xml.etree.ElementTree as ET
 from dataclasses import asdict, dataclass, field
-from itertools import pairwise
 from typing import Any
+
+from deployments.lab.netscripts import cards_in_script
 
 SEED_FILES: dict[str, str] = {
     "ks.cfg": "redhat",
@@ -73,7 +73,8 @@ def parse_seed(name: str, files: dict[str, str]) -> SeedAnswers:
     if name == "user-data":
         return parse_user_data(text, files.get("network-config"), files.get("meta-data"))
     if name == "preseed.cfg":
-        return parse_preseed(text)
+        scripts = [body for other, body in sorted(files.items()) if other.endswith(".sh")]
+        return parse_preseed(text, "\n".join(scripts))
     return parse_autoyast(text)
 
 
@@ -99,9 +100,7 @@ def parse_kickstart(text: str) -> SeedAnswers:
             _kickstart_network(answers, _options(words[1:]))
         elif words[0] in ("reboot", "poweroff", "shutdown", "halt"):
             answers.finish = "poweroff" if words[0] in ("poweroff", "shutdown") else words[0]
-    for script in scripts:
-        _read_keyfiles(answers, script)
-        _read_nmcli(answers, script)
+    _read_scripts(answers, *scripts)
     return answers
 
 
@@ -159,40 +158,11 @@ def _kickstart_network(answers: SeedAnswers, options: dict[str, str]) -> None:
     answers.put(mac, None if mac else device, addresses, proto == "dhcp")
 
 
-def _read_keyfiles(answers: SeedAnswers, script: str) -> None:
-    for body in re.findall(r"<<-?\s*['\"]?(\w+)['\"]?[^\n]*\n(.*?)\n\s*\1", script, re.DOTALL):
-        if "[connection]" not in body[1]:
-            continue
-        parser = configparser.ConfigParser(interpolation=None, strict=False)
-        try:
-            parser.read_string(re.sub(r"(?m)^[ \t]+", "", body[1]))
-        except configparser.Error:
-            continue
-        mac = parser.get("ethernet", "mac-address", fallback=None)
-        device = parser.get("connection", "interface-name", fallback=None)
-        if not mac and not device:
-            continue
-        addresses = []
-        for section in ("ipv4", "ipv6"):
-            for key, value in parser.items(section) if parser.has_section(section) else []:
-                if re.fullmatch(r"address(?:es)?\d*", key):
-                    addresses += [word for word in re.split(r"[;,\s]", value) if "/" in word][:1]
-        answers.put(mac, device, addresses, parser.get("ipv4", "method", fallback="") == "auto")
-
-
-def _read_nmcli(answers: SeedAnswers, script: str) -> None:
-    for line in script.replace("\\\n", " ").splitlines():
-        if "nmcli" not in line or "ipv4.addresses" not in line:
-            continue
-        try:
-            words = shlex.split(line, comments=True)
-        except ValueError:
-            continue
-        pairs = dict(pairwise(words))
-        mac = pairs.get("802-3-ethernet.mac-address") or pairs.get("mac")
-        device = pairs.get("ifname") or pairs.get("connection.interface-name")
-        if mac or device:
-            answers.put(mac, device, pairs["ipv4.addresses"].split(","), False)
+def _read_scripts(answers: SeedAnswers, *scripts: str) -> None:
+    for script in scripts:
+        for card in cards_in_script(script):
+            fixed = [a for a in (_with_prefix(text, None) for text in card.addresses) if a]
+            answers.put(card.mac, None if card.mac else card.device, fixed, card.dhcp)
 
 
 # -- cloud-init ----------------------------------------------------------------------------------
@@ -252,8 +222,8 @@ def read_netplan(answers: SeedAnswers, document: dict[str, Any]) -> None:
 # -- preseed and AutoYaST ------------------------------------------------------------------------
 
 
-def parse_preseed(text: str) -> SeedAnswers:
-    """Debian's preseed: one card from netcfg, others from files that a late command writes."""
+def parse_preseed(text: str, setup: str = "") -> SeedAnswers:
+    """Debian's preseed: one card from netcfg, others from files that late scripts write."""
     answers = SeedAnswers("debian")
     values: dict[str, str] = {}
     for line in text.replace("\\\n", " ").splitlines():
@@ -271,18 +241,8 @@ def parse_preseed(text: str) -> SeedAnswers:
         answers.put(None, device, [], dhcp=True)
     if values.get("debian-installer/exit/poweroff") == "true":
         answers.finish = "poweroff"
-    _read_interfaces_file(answers, values.get("preseed/late_command", ""))
+    _read_scripts(answers, values.get("preseed/late_command", ""), setup)
     return answers
-
-
-def _read_interfaces_file(answers: SeedAnswers, script: str) -> None:
-    pattern = r"iface\s+(\S+)\s+inet\s+static(.*?)(?=iface\s|auto\s|allow-hotplug|$)"
-    for device, body in re.findall(pattern, script.replace("\\n", "\n"), re.DOTALL):
-        address = re.search(r"address\s+([0-9.]+(?:/\d+)?)", body)
-        mask = re.search(r"netmask\s+([0-9.]+)", body)
-        if address:
-            fixed = _with_prefix(address.group(1), mask.group(1) if mask else None)
-            answers.put(None, device, [fixed] if fixed else [])
 
 
 def parse_autoyast(text: str) -> SeedAnswers:
@@ -306,8 +266,13 @@ def parse_autoyast(text: str) -> SeedAnswers:
         mask = card.findtext("prefixlen") or card.findtext("netmask")
         fixed = _with_prefix(address, None if "/" in address else mask) if address else None
         dhcp = (card.findtext("bootproto") or "").startswith("dhcp")
+        addresses = [fixed] if fixed else []
+        for alias in card.iterfind("aliases/*"):
+            other = alias.findtext("IPADDR") or ""
+            more = _with_prefix(other, None if "/" in other else alias.findtext("PREFIXLEN"))
+            addresses += [more] if more else []
         mac = macs.get(device) or (device if device and _MAC.fullmatch(device) else None)
-        answers.put(mac, None if mac else device, [fixed] if fixed else [], dhcp)
+        answers.put(mac, None if mac else device, addresses, dhcp)
     if root.findtext(".//mode/final_halt") == "true" or root.findtext(".//mode/halt") == "true":
         answers.finish = "poweroff"
     return answers

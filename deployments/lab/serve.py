@@ -18,12 +18,10 @@ import uvicorn
 
 from deployments.lab.app import Application
 from deployments.lab.cluster import Lab
-from deployments.lab.files import read_json, write_atomic, write_json
+from deployments.lab.files import CONNECTION, read_json, write_atomic, write_json
 from deployments.lab.protocol import ReasonProtocol
 from deployments.lab.seeding import Credentials, create_state, load_seed
 from deployments.lab.socks import Gateway
-
-CONNECTION = "connection.json"
 
 
 def ensure_state(root: Path, seed_file: Path | None) -> Credentials:

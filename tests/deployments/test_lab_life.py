@@ -1,0 +1,207 @@
+"""Guests that live: installers read seeds, systems boot, addresses answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from deployments.lab.isos import make_iso
+from deployments.lab.testing import RunningLab, running_lab
+from tests.deployments.labclient import Client, eventually
+from tests.labfixture import lab, lab_factory
+
+__all__ = ["lab", "lab_factory"]
+
+MAC = "BC:24:11:AA:00:{:02X}"
+ROCKY = "local:iso/Rocky-9.6-x86_64-dvd.iso,media=cdrom"
+UBUNTU = "local:iso/ubuntu-24.04.3-live-server-amd64.iso,media=cdrom"
+KICKSTART = """
+network --device={mac} --bootproto=static --ip={ip} --netmask=255.255.0.0 --hostname={name}
+{finish}
+"""
+
+
+@pytest.fixture
+def client(lab: RunningLab) -> Client:
+    return Client(lab)
+
+
+def seed(client: Client, tmp_path: Path, name: str, label: str, files: dict[str, str]) -> str:
+    make_iso(tmp_path / name, label, files)
+    assert client.upload("pve1", "local", tmp_path / name) == "OK"
+    return f"local:iso/{name},media=cdrom"
+
+
+def create(client: Client, vmid: int, **options: object) -> None:
+    base = {"vmid": vmid, "name": f"vm{vmid}", "agent": "1", "scsi0": "local-lvm:8"}
+    card = {"net0": f"virtio={MAC.format(vmid % 256)},bridge=vmbr0"}
+    assert client.task("POST", "/nodes/pve1/qemu", **{**base, **card, **options}) == "OK"
+
+
+def start(client: Client, vmid: int) -> None:
+    assert client.task("POST", f"/nodes/pve1/qemu/{vmid}/status/start") == "OK"
+
+
+def life(client: Client, vmid: int) -> dict[str, object]:
+    rows = client.lab.snapshot()["running"]
+    return next((row for row in rows if row["vmid"] == vmid), {})
+
+
+def addresses(client: Client, vmid: int) -> list[str]:
+    path = f"/nodes/pve1/qemu/{vmid}/agent/network-get-interfaces"
+    answer = client.raw("GET", path)
+    if answer.status_code != 200:
+        return []
+    rows = answer.json()["data"]["result"]
+    assert rows[0]["name"] == "lo"
+    return [a["ip-address"] for row in rows[1:] for a in row["ip-addresses"]]
+
+
+def test_a_kickstart_on_an_oemdrv_iso_installs_a_guest_that_answers_at_its_address(
+    client: Client, tmp_path: Path
+) -> None:
+    text = KICKSTART.format(mac=MAC.format(101), ip="10.77.0.11", name="web1", finish="reboot")
+    iso = seed(client, tmp_path, "seed101.iso", "OEMDRV", {"ks.cfg": text})
+    create(client, 101, ide2=ROCKY, ide3=iso, boot="order=scsi0;ide2")
+
+    start(client, 101)
+
+    assert "10.77.0.11" in eventually(lambda: addresses(client, 101))
+    assert client.ssh_banner("10.77.0.11").startswith("SSH-2.0-")
+    assert client.ssh_banner("web1").startswith("SSH-2.0-")
+    assert "refused" in client.ssh_banner("10.77.0.11", 80).lower()
+
+
+def test_without_a_seed_the_installer_waits_and_nothing_answers(client: Client) -> None:
+    create(client, 102, ide2=ROCKY, boot="order=scsi0;ide2")
+
+    start(client, 102)
+
+    assert "waits for somebody" in eventually(lambda: life(client, 102).get("note"))
+    assert addresses(client, 102) == []
+
+
+def test_a_seed_for_another_installer_is_not_read(client: Client, tmp_path: Path) -> None:
+    text = KICKSTART.format(mac=MAC.format(103), ip="10.77.0.13", name="x", finish="reboot")
+    iso = seed(client, tmp_path, "seed103.iso", "OEMDRV", {"ks.cfg": text})
+    create(client, 103, ide2=UBUNTU, ide3=iso, boot="order=scsi0;ide2")
+
+    start(client, 103)
+
+    assert "waits for somebody" in eventually(lambda: life(client, 103).get("note"))
+
+
+def test_a_boot_order_with_the_iso_first_installs_again_and_again(
+    client: Client, tmp_path: Path
+) -> None:
+    text = KICKSTART.format(mac=MAC.format(104), ip="10.77.0.14", name="loop", finish="reboot")
+    iso = seed(client, tmp_path, "seed104.iso", "OEMDRV", {"ks.cfg": text})
+    create(client, 104, ide2=ROCKY, ide3=iso, boot="order=ide2;scsi0")
+
+    start(client, 104)
+
+    assert eventually(lambda: int(life(client, 104).get("installs", 0)) >= 2)
+    assert client.task("POST", "/nodes/pve1/qemu/104/status/stop") == "OK"
+
+
+def test_a_kickstart_that_powers_off_leaves_a_stopped_guest_whose_next_start_boots_the_disk(
+    client: Client, tmp_path: Path
+) -> None:
+    text = KICKSTART.format(mac=MAC.format(105), ip="10.77.0.15", name="off", finish="poweroff")
+    iso = seed(client, tmp_path, "seed105.iso", "OEMDRV", {"ks.cfg": text})
+    create(client, 105, ide2=ROCKY, ide3=iso, boot="order=scsi0;ide2")
+    start(client, 105)
+    current = "/nodes/pve1/qemu/105/status/current"
+    eventually(lambda: client.get(current)["status"] == "stopped")
+
+    start(client, 105)
+
+    assert "10.77.0.15" in eventually(lambda: addresses(client, 105))
+
+
+def test_cloud_init_user_data_names_cards_by_mac_and_leaves_others_to_dhcp(
+    client: Client, tmp_path: Path
+) -> None:
+    text = (
+        "#cloud-config\nautoinstall:\n  identity: {hostname: deb}\n  network:\n    version: 2\n"
+        f"    ethernets:\n      lan: {{match: {{macaddress: '{MAC.format(106).lower()}'}},"
+        " addresses: [10.77.0.16/16]}\n"
+        f"      wan: {{match: {{macaddress: '{MAC.format(206)}'}}, dhcp4: true}}\n"
+    )
+    iso = seed(client, tmp_path, "seed106.iso", "cidata", {"user-data": text, "meta-data": ""})
+    second = f"virtio={MAC.format(206)},bridge=vmbr1"
+    create(client, 106, ide2=UBUNTU, ide3=iso, boot="order=scsi0;ide2", net1=second)
+
+    start(client, 106)
+
+    found = eventually(lambda: addresses(client, 106))
+    assert "10.77.0.16" in found
+    assert any(address.startswith("10.78.") for address in found)
+
+
+def test_an_imported_image_boots_at_once_with_its_ipconfig_address(client: Client) -> None:
+    image = client.lab.state / "storage" / "pve1" / "local" / "import" / "cloud.raw"
+    image.parent.mkdir(parents=True, exist_ok=True)
+    with image.open("wb") as handle:
+        handle.truncate(1 << 20)
+    create(
+        client,
+        107,
+        scsi0="local-lvm:0,import-from=local:import/cloud.raw",
+        ide2="local-lvm:cloudinit",
+        ipconfig0="ip=10.77.0.17/16,gw=10.77.0.1",
+        boot="order=scsi0",
+    )
+
+    start(client, 107)
+
+    assert "10.77.0.17" in eventually(lambda: addresses(client, 107))
+
+
+def test_a_booted_guest_obeys_acpi_and_its_address_falls_silent(client: Client) -> None:
+    start_path = "/nodes/pve1/qemu/107/status"
+    eventually(lambda: addresses(client, 107))
+
+    assert client.task("POST", f"{start_path}/shutdown") == "OK"
+
+    assert client.get(f"{start_path}/current")["status"] == "stopped"
+    assert "unreachable" in client.ssh_banner("10.77.0.17").lower()
+
+
+def test_of_two_guests_with_one_address_the_first_that_was_up_answers_until_it_stops(
+    client: Client, tmp_path: Path
+) -> None:
+    for vmid in (108, 109):
+        text = KICKSTART.format(
+            mac=MAC.format(vmid), ip="10.77.0.18", name=f"twin{vmid}", finish="reboot"
+        )
+        iso = seed(client, tmp_path, f"seed{vmid}.iso", "OEMDRV", {"ks.cfg": text})
+        create(client, vmid, ide2=ROCKY, ide3=iso, boot="order=scsi0;ide2")
+        start(client, vmid)
+        eventually(lambda vmid=vmid: addresses(client, vmid))
+
+    assert client.task("POST", "/nodes/pve1/qemu/108/status/stop") == "OK"
+
+    assert client.ssh_banner("10.77.0.18").startswith("SSH-2.0-")
+    assert client.task("POST", "/nodes/pve1/qemu/109/status/stop") == "OK"
+    assert "unreachable" in client.ssh_banner("10.77.0.18").lower()
+
+
+def test_guests_tasks_and_credentials_survive_a_restart_of_the_lab(tmp_path: Path) -> None:
+    with running_lab(tmp_path / "state") as first:
+        client = Client(first)
+        create(client, 100)
+        start(client, 100)
+        before = first.snapshot()
+
+    with running_lab(tmp_path / "state") as second:
+        client = Client(second)
+        after = second.snapshot()
+        status = client.get("/nodes/pve1/qemu/100/status/current")
+        finished = client.get("/nodes/pve1/tasks", vmid=100)
+
+    assert after["guests"] == before["guests"]
+    assert after["volumes"] == before["volumes"]
+    assert status["status"] == "running"
+    assert [row["type"] for row in finished] == ["qmstart", "qmcreate"]
