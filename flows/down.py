@@ -11,7 +11,7 @@ from prefect.states import Completed, Failed
 
 from blocks.manifest.environment import Environment
 from blocks.words import count
-from flows.environment import keep, run_name, running, told
+from flows.environment import happen, keep, run_name, running, told
 from flows.opening import reading
 from flows.parameters import (
     ClusterName,
@@ -31,7 +31,7 @@ from flows.running import run_locally
 from flows.runtime import warm
 from flows.terminal import Exit, confirm, err, faults_shown, out, print_json, say, show_findings
 from tasks.destroy import Target, destroy
-from tasks.findings import refuse
+from tasks.findings import error, refuse
 from tasks.fleet import NodeJob, StageCall, run_fleet
 from tasks.found import uses
 from tasks.stage import RunRef
@@ -59,13 +59,14 @@ def down(
         with running(manifest, cluster, only) as here:
             everyone = here.everyone or here.environment
             removal = plan_removal(here.client, everyone, here.environment, whole=not only)
-            refuse(removal.findings)
+            refuse((*removal.findings, *map(error, happen("on_teardown_start", everyone))))
             fleet = run_fleet(
                 down_jobs(here.run, removal, force=force),
                 parallel=parallel,
                 continue_on_error=continue_on_error,
                 on_event=listener(),
             )
+            troubles = happen("on_teardown_success", everyone) if fleet.ok else ()
             result = DownResult(
                 env=here.environment.name,
                 run_id=here.run.run_id,
@@ -73,7 +74,7 @@ def down(
                 removed=tuple(node.node for node in fleet.nodes if node.ok),
                 left=tuple(node.node for node in fleet.nodes if not node.ok),
                 errors=tuple(map(str, fleet.failures)),
-                warnings=tuple(map(str, removal.findings)),
+                warnings=(*map(str, removal.findings), *troubles),
                 api_calls=here.client.calls.total(),
             )
             keep(here.environment, "down", result.markdown(), result.summary)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
-from prefect import runtime
+from prefect import get_run_logger, runtime
 from prefect.artifacts import create_markdown_artifact
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import ArtifactCreate
 from prefect.client.schemas.objects import State
 from prefect.states import Failed
 
@@ -17,9 +21,11 @@ from blocks.manifest.faults import ManifestError
 from blocks.manifest.loader import load_environment
 from blocks.proxmox.errors import ProxmoxError
 from flows.opening import open_cluster
+from flows.progress import notify
 from tasks.findings import PreflightFailed
+from tasks.hooks import Happening, fire
 from tasks.session import Session, adopt, close_session
-from tasks.stage import RunRef
+from tasks.stage import Event, RunRef
 
 # What an operator can put right, or the cluster refused: said without a traceback.
 SAID = (ManifestError, UnknownGuest, PreflightFailed, ProxmoxError)
@@ -85,7 +91,39 @@ def told(body: Callable[[], State[Any]]) -> State[Any]:
         return Failed(message=str(error), data=error)
 
 
-def keep(environment: Environment, what: str, markdown: str, summary: str) -> None:
-    """Keep a text as an artifact of the run, under a key that its successors share."""
-    key = f"{environment.name}-{what}".lower().replace(".", "-").replace("_", "-")
-    create_markdown_artifact(markdown, key=key, description=summary)
+def happen(happening: Happening, environment: Environment, detail: str = "") -> tuple[str, ...]:
+    """Run the manifest's hooks of a happening; troubles come back, a line each."""
+
+    def log(level: int, text: str) -> None:
+        get_run_logger().log(level, text)
+        notify(Event(node="", stage="hook", state="done", detail=text))
+
+    return fire(happening, environment, detail=detail, log=log)
+
+
+def keep(
+    environment: Environment,
+    what: str,
+    markdown: str,
+    summary: str,
+    *,
+    flow_run_id: UUID | None = None,
+) -> None:
+    """Keep a text as an artifact of the run, under a key that its successors share.
+
+    ``flow_run_id``: for a hook, which is no part of its flow run.
+    """
+    key = re.sub(r"[^a-z0-9]+", "-", f"{environment.name}-{what}".lower())
+    if flow_run_id is None:
+        create_markdown_artifact(markdown, key=key, description=summary)
+        return
+    with get_client(sync_client=True) as client:
+        client.create_artifact(
+            ArtifactCreate(
+                key=key,
+                type="markdown",
+                description=summary,
+                data=markdown,
+                flow_run_id=flow_run_id,
+            )
+        )

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from blocks.manifest.guest import Guest
 from blocks.manifest.plans import Action
 from blocks.proxmox.inventory import Inventory
+from tasks.announce import announce
 from tasks.attach import attach
 from tasks.build import build
 from tasks.capacity import storage_on
@@ -58,6 +59,7 @@ def _stages(guest: Guest, survey: Survey, cluster: str) -> tuple[StageCall, ...]
             _call(start),
             _call(wait),
             _call(finalize),
+            *((_call(announce),) if survey.environment.hooks.on_vm_ready else ()),
         )
     if action is Action.UPDATE:
         return (_call(update), attaching, _call(start))

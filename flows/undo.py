@@ -58,7 +58,13 @@ def undo_flow_run(flow_run: FlowRun) -> Undone:
     finally:
         here.close()
     if not done.nothing:
-        keep(here.environment, "rollback", undone_markdown(done), summary(done))
+        keep(
+            here.environment,
+            "rollback",
+            undone_markdown(done),
+            summary(done),
+            flow_run_id=flow_run.id,
+        )
     return done
 
 

@@ -12,7 +12,7 @@ from prefect.states import Completed, Failed
 from blocks.manifest.environment import Environment
 from blocks.proxmox.client import Client
 from blocks.words import count
-from flows.environment import keep, run_name, running, told
+from flows.environment import happen, keep, run_name, running, told
 from flows.jobs import up_jobs, verify_jobs
 from flows.opening import reading
 from flows.parameters import (
@@ -37,8 +37,9 @@ from flows.running import run_locally
 from flows.runtime import warm
 from flows.terminal import Exit, confirm, err, faults_shown, out, print_json, say, show_findings
 from flows.undo import undo
-from tasks.findings import refuse
+from tasks.findings import error, refuse
 from tasks.fleet import FleetResult, run_fleet
+from tasks.hooks import Happening
 from tasks.planned import planned
 from tasks.planning import plan_findings
 from tasks.preflight import preflight
@@ -97,6 +98,8 @@ def bring_up(here: Session, seen: Survey, *, parallel: int, continue_on_error: b
     """Preflight, the stages of every guest, verification; keeps and returns the result."""
     findings = preflight(here.run, seen.building(), seen.inventory)
     show_findings(findings)
+    troubles = happen("on_validate_success", here.environment)
+    refuse(map(error, happen("on_apply_start", here.environment)))
     fleet = run_fleet(
         up_jobs(here.run, seen, here.connection.name),
         parallel=parallel,
@@ -111,12 +114,15 @@ def bring_up(here: Session, seen: Survey, *, parallel: int, continue_on_error: b
             continue_on_error=True,
             on_event=listener(),
         )
+    failures = "\n".join(map(str, fleet.failures))
+    after: Happening = "on_apply_success" if fleet.ok else "on_apply_failure"
+    troubles += happen(after, here.environment, failures)
     result = up_result(
         here.environment,
         here.run.run_id,
         fleet,
         checks,
-        warnings=map(str, findings),
+        warnings=(*map(str, findings), *troubles),
         api_calls=here.client.calls.total(),
     )
     keep(here.environment, "result", result_markdown(result), result.summary)
