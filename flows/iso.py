@@ -138,6 +138,43 @@ def build(
     return 0
 
 
+@app.command
+def remaster(
+    source: Path,
+    distro: str,
+    *,
+    output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
+) -> int:
+    """Copy an install ISO with boot menus that start its installer unattended (Ubuntu, Debian).
+
+    Parameters
+    ----------
+    source
+        The install ISO, as downloaded.
+    distro
+        Name of the distribution, such as ubuntu2404 or debian12.
+    output
+        Where to write it; by default beside the source, with a part of its content's hash.
+    """
+    from blocks.units import human_size
+    from tasks.iso.distros import UnknownDistro
+    from tasks.iso.distros import distro as known_distro
+    from tasks.iso.remaster import IsoError, remaster_key, remaster_name, sha256_of
+    from tasks.iso.remaster import remaster as rewrite
+
+    try:
+        family = known_distro(distro).family
+        if output is None or output.is_dir():
+            name = remaster_name(source.name, remaster_key(sha256_of(source), family))
+            output = (output or source.parent) / name
+        made = rewrite(source, output, family)
+    except (UnknownDistro, IsoError) as error:
+        raise _Refused(f"{source}: {error}") from None
+    print(f"{made.path}: {human_size(made.size)}, sha256 {made.sha256}")
+    print(f"rewritten: {', '.join(made.changed) or 'nothing; it was rewritten before'}")
+    return 0
+
+
 def masked(guest: Guest, text: str) -> str:
     """The text without the password hashes of the guest."""
     if guest.source is None:
@@ -184,7 +221,7 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout = None
         return 0
     except OSError as error:
-        print(f"cannot write {error.filename or 'the output'}: {error.strerror}", file=sys.stderr)
+        print(f"cannot use {error.filename or 'the output'}: {error.strerror}", file=sys.stderr)
         return 1
     return result if isinstance(result, int) else 0
 

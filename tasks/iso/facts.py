@@ -186,7 +186,9 @@ def gather(guest: Guest, *, env: str, content: str) -> Facts:
         installation=inst,
         content=content,
         hostname=checks.hostname("installation.hostname", inst.hostname),
-        domain=checks.domain("installation.domain", inst.domain) if inst.domain else "",
+        domain=(
+            checks.domain("installation.domain", inst.domain) if inst.domain is not None else ""
+        ),
         layout=layout,
         variant=variant,
         disk=_root_disk(guest, inst.root_disk),
@@ -299,7 +301,7 @@ def _card(nic: Nic, inst: Installation) -> Card:
     return Card(
         slot=nic.slot,
         mac=checks.mac(f"{key}.mac", nic.mac),
-        name=checks.interface(f"{key}.name", nic.name) if nic.name else "",
+        name=checks.interface(f"{key}.name", nic.name) if nic.name is not None else "",
         method=inet.method,
         v4=v4,
         v6=v6,

@@ -31,7 +31,7 @@ from tasks.iso import iso9660, menus
 from tasks.iso.distros import Family
 from tasks.iso.iso9660 import SECTOR, IsoError, Record, Volume
 
-__all__ = ["IsoError", "Remastered", "remaster", "remaster_key", "remaster_name"]
+__all__ = ["IsoError", "Remastered", "remaster", "remaster_key", "remaster_name", "sha256_of"]
 
 Progress = Callable[[int, int], None]
 _CHUNK = 4 * 1024 * 1024
@@ -49,6 +49,12 @@ class Remastered:
     size: int
     sha256: str
     changed: tuple[str, ...]
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file, in hex. Raises OSError."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def remaster_key(source_sha256: str, family: Family, args: tuple[str, ...] | None = None) -> str:

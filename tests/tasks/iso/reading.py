@@ -58,16 +58,21 @@ def setup(rendered: Rendered) -> str:
     return rendered.files["setup.sh"]
 
 
-def put_files(rendered: Rendered) -> dict[str, tuple[str, str]]:
-    """The files that the script writes with constant paths: path to mode and text."""
+def puts(rendered: Rendered) -> list[tuple[str, str, str]]:
+    """The files that the script writes, as the shell splits its words: path, mode, text."""
     lexer = shlex.shlex(setup(rendered), posix=True, punctuation_chars=";&|()<>")
     lexer.whitespace_split = True
     words = list(lexer)
-    found = {}
-    for index, word in enumerate(words[:-3]):
-        if word == "put" and re.fullmatch(r"0[0-7]{3}", words[index + 2]):
-            found[words[index + 1]] = (words[index + 2], words[index + 3])
-    return found
+    return [
+        (words[index + 1], words[index + 2], words[index + 3])
+        for index, word in enumerate(words[:-3])
+        if word == "put" and re.fullmatch(r"0[0-7]{3}", words[index + 2])
+    ]
+
+
+def put_files(rendered: Rendered) -> dict[str, tuple[str, str]]:
+    """The same by path, for those with a path of their own."""
+    return {path: (mode, text) for path, mode, text in puts(rendered)}
 
 
 def shell_accepts(script: str) -> bool:
