@@ -57,6 +57,7 @@ class ExecHook(_Hook):
     type: Literal["exec"] = Field(default="exec", description="A command")
     command: str | tuple[str, ...] = Field(
         validation_alias=AliasChoices("command", "cmd", "run"),
+        repr=False,
         description="A line for the shell, or a list of arguments",
         examples=["echo ready"],
     )

@@ -17,7 +17,7 @@ from blocks.manifest.faults import Fault, ManifestError, show_path, suggestion
 from blocks.manifest.generated import Generator
 from blocks.manifest.hooks import OLDER_SPELLINGS
 from blocks.manifest.layers import layers
-from blocks.manifest.paths import state_dir
+from blocks.manifest.paths import is_file, named_path, state_dir
 from blocks.manifest.profiles import known_profiles, profile_files
 from blocks.manifest.reader import Reader
 from blocks.manifest.secrets import Resolver, Secrets
@@ -51,7 +51,7 @@ def load(
 ) -> Loaded:
     """As load_environment, with what a rendering needs."""
     variables = os.environ if env is None else env
-    master = Path(path).expanduser().absolute()
+    master = _master(path)
     reader = Reader()
     root = _read(master, reader, variables)
     if root is None:
@@ -94,6 +94,19 @@ def load(
     return Loaded(environment.model_copy(update={"notices": notices}), root, resolver.secrets)
 
 
+def _master(path: Path | str) -> Path:
+    """The absolute path of the master file. Raises ManifestError where there is none."""
+    try:
+        master = named_path(str(path)).absolute()
+        if is_file(master):
+            return master
+        problem = "is a folder; name the master file in it" if master.is_dir() else "no such file"
+        shown = show_path(master)
+    except OSError as error:
+        shown, problem = str(path), error.strerror or "cannot be read"
+    raise ManifestError((Fault(file=shown, problem=problem),))
+
+
 def _remember(part: object, secrets: Secrets) -> None:
     """Note secrets that are written out in the manifest, too."""
     if isinstance(part, SecretStr):
@@ -111,10 +124,6 @@ def _remember(part: object, secrets: Secrets) -> None:
 
 def _read(master: Path, reader: Reader, env: Mapping[str, str]) -> Item | None:
     """The master file with its layers, over the profiles that it extends."""
-    if not master.is_file():
-        what = "is a folder; name the master file in it" if master.is_dir() else "no such file"
-        reader.faults.append(Fault(file=show_path(master), problem=what))
-        return None
     root = reader.read(master)
     if root is None:
         return None

@@ -13,6 +13,7 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
 
 from blocks.manifest.faults import Fault, nearest, show_path
+from blocks.manifest.paths import is_file, named_path
 from blocks.manifest.tree import Item, Scalar, join, merge
 
 _TAG = "tag:yaml.org,2002:"
@@ -157,15 +158,20 @@ class Reader:
                 ref.fault("must be the path of a file", "such as $ref: ./networks.yaml")
             )
             return broken
-        target = (item.file.parent / Path(ref.value).expanduser()).resolve()
+        try:
+            target = named_path(ref.value, item.file.parent).resolve()
+            folder = target.is_dir()
+        except OSError as error:
+            self.faults.append(ref.fault(f"{ref.value!r}: {error.strerror}"))
+            return broken
         if target in chain:
             names = " -> ".join(show_path(step) for step in (*chain[chain.index(target) :], target))
             self.faults.append(
                 ref.fault(f"goes round in a circle: {names}", "remove one of these references")
             )
             return broken
-        if not target.is_file():
-            what = "is a folder" if target.is_dir() else "there is no such file"
+        if not is_file(target):
+            what = "is a folder" if folder else "there is no such file"
             self.faults.append(ref.fault(f"{ref.value!r}: {what}", _neighbours(target, chain)))
             return broken
         loaded = self.read(target, item.key, chain=chain)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import Any
 
 from pydantic import SecretStr
@@ -11,6 +12,8 @@ from ruamel.yaml import YAML
 from blocks.manifest.loader import Loaded
 from blocks.manifest.secrets import MASK, Secrets
 from blocks.manifest.tree import Item, Scalar
+
+_TELLING = re.compile(r"(?i)passw|passphrase|secret|token|credential|private_?key|api_?key")
 
 
 def rendered(loaded: Loaded, *, guests: bool = False) -> dict[str, Any]:
@@ -49,6 +52,12 @@ def _shown(item: Item, secrets: Secrets) -> Any:
     if item.masked is not None:
         return secrets.mask(item.masked)
     return _hidden(item.value, secrets)
+
+
+def _is_telling(key: str, item: Item) -> bool:
+    """Whether a secret is written out, as layers for other tools may do: nobody reads those here."""
+    value = item.value
+    return isinstance(value, str) and bool(_TELLING.search(key)) and "${" not in value
 
 
 def _hidden(value: Scalar, secrets: Secrets) -> Scalar:

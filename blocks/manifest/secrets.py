@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from blocks.manifest.faults import Fault, nearest
+from blocks.manifest.faults import Fault, nearest, show_path
 from blocks.manifest.generated import Generator
+from blocks.manifest.paths import named_path
 from blocks.manifest.tree import Item, scalars
 from blocks.manifest.vault import Vault, VaultTrouble
 
@@ -189,14 +190,15 @@ class Resolver:
                 return _Value(str(target.value), secret=target.masked is not None)
 
     def _file(self, spec: str, item: Item) -> str:
-        path = item.file.parent / Path(spec).expanduser()
         try:
+            path = named_path(spec, item.file.parent)
             text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError:
             raise _Unresolved(f"the file {spec} is no UTF-8 text") from None
         except OSError as error:
             raise _Unresolved(
-                f"the file {spec} cannot be read: {error.strerror}", f"it was looked for at {path}"
+                f"the file {spec} cannot be read: {error.strerror}",
+                f"paths start at the folder {show_path(item.file.parent)}",
             ) from None
         if path not in self._files:
             self._files.append(path)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from blocks.manifest.faults import Fault
+from blocks.manifest.paths import named_path
 from blocks.manifest.tree import Item
 
 _TYPES = (
@@ -130,8 +131,8 @@ def _content(item: Item, text: str, shown: str, files: list[Path]) -> str:
             "is neither a public key nor the path of a public key file",
             "write 'ssh-ed25519 AAAA...' or a path such as ~/.ssh/id_ed25519.pub",
         )
-    path = item.file.parent / Path(text).expanduser()
     try:
+        path = named_path(text, item.file.parent)
         content = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise _Refused(f"the key file {shown} is no text") from None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from blocks.manifest.paths import config_dir
+from blocks.manifest.paths import config_dir, is_file
 
 _SHIPPED = Path(__file__).parent
 _SUFFIXES = (".yaml", ".yml")
@@ -32,9 +33,11 @@ def known_profiles(beside: Path, env: Mapping[str, str] | None = None) -> dict[s
 
 def profile_files(name: str, beside: Path, env: Mapping[str, str] | None = None) -> list[Path]:
     """The files of one profile, the one that wins first."""
+    if not re.fullmatch(r"[\w.-]+", name):
+        return []
     candidates = [
         folder / f"{name}{suffix}"
         for folder in profile_folders(beside, env)
         for suffix in _SUFFIXES
     ]
-    return [file.resolve() for file in candidates if file.is_file()]
+    return [file.resolve() for file in candidates if is_file(file)]

@@ -356,6 +356,17 @@ def test_a_secret_that_is_written_out_is_hidden_too(tmp_path: Path) -> None:
     assert "t0k3n" not in shown
 
 
+def test_a_password_that_is_written_out_for_another_tool_is_hidden(tmp_path: Path) -> None:
+    text = (
+        ENV + "  databases: [{ kind: pg_database, sys_password: tiger, api_token: '${env:T}' }]\n"
+    )
+
+    shown = show(write(tmp_path, text), {})
+
+    assert "tiger" not in shown
+    assert "${env:T}" in shown
+
+
 def test_a_public_key_is_shown(tmp_path: Path) -> None:
     assert "AAAAC3NzaC1lZDI1NTE5" in show(write(tmp_path), {})
 
@@ -363,6 +374,7 @@ def test_a_public_key_is_shown(tmp_path: Path) -> None:
 def test_an_environment_does_not_show_its_secrets(tmp_path: Path) -> None:
     text = with_hash("${env:HASH}")
     text += 'hooks:\n  on_apply_start: [{ type: slack, url: "${env:HASH}", odd: "${env:HASH}" }]\n'
+    text += '  on_vm_ready: [{ type: exec, command: "x ${env:HASH}", env: { A: "${env:HASH}" } }]\n'
 
     environment = load(tmp_path, text, {"HASH": "t0k3n-t0k3n"})
 
