@@ -46,7 +46,10 @@ def to_yaml(document: Any) -> str:
 
 def _shown(item: Item, secrets: Secrets) -> Any:
     if isinstance(item.value, dict):
-        return {key: _shown(child, secrets) for key, child in item.value.items()}
+        return {
+            key: MASK if _is_telling(key, child) else _shown(child, secrets)
+            for key, child in item.value.items()
+        }
     if isinstance(item.value, list):
         return [_shown(child, secrets) for child in item.value]
     if item.masked is not None:
@@ -55,7 +58,7 @@ def _shown(item: Item, secrets: Secrets) -> Any:
 
 
 def _is_telling(key: str, item: Item) -> bool:
-    """Whether a secret is written out, as layers for other tools may do: nobody reads those here."""
+    """Whether a secret is written out. Layers for other tools may do so, and are not read here."""
     value = item.value
     return isinstance(value, str) and bool(_TELLING.search(key)) and "${" not in value
 
