@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tasks.lanes import FIRST_NOTICE, NEXT_NOTICES, Lane, lane
-from tasks.limits import ensure_limits, who_holds
+from tasks.limits import UNRECORDED, ensure_limits, free_unrecorded_slots, who_holds
 from tasks.stage import (
     Event,
     Outcome,
@@ -306,7 +306,10 @@ class _Fleet:
 
     @contextlib.contextmanager
     def _watching(self, wanted: Lane, say: Callable[[str], None]) -> Iterator[Scope]:
-        """Say for whom the tag makes the stage wait; gives the scope that notices its start."""
+        """Say for whom the tag makes the stage wait; gives the scope that notices its start.
+
+        A slot that nobody can be named for, twice in a row, is one that a dead run left.
+        """
         begun = threading.Event()
 
         def emit(event: Event) -> None:
@@ -315,10 +318,15 @@ class _Fleet:
 
         def watch() -> None:
             pause = FIRST_NOTICE
+            before: str | None = None
             while not begun.wait(pause):
                 pause = NEXT_NOTICES
                 with contextlib.suppress(Exception):  # a notice is not worth a failure
-                    say(f"waiting for {wanted}, held by {who_holds(wanted.tag) or 'another run'}")
+                    holder = who_holds(wanted.tag)
+                    say(f"waiting for {wanted}, held by {holder or 'another run'}")
+                    if holder == before == UNRECORDED:
+                        free_unrecorded_slots(wanted.tag)
+                    before = holder
 
         watcher = contextvars.copy_context()
         threading.Thread(target=watcher.run, args=(watch,), daemon=True).start()

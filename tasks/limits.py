@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
+from typing import Final
 from uuid import UUID
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
@@ -84,10 +85,27 @@ def free_leftover_slots(name: str) -> int:
         return int(limit.active_slots)
 
 
+UNRECORDED: Final = "a run that is not on record"
+
+
+def free_unrecorded_slots(name: str) -> None:
+    """Free the slots of a tag for which the server knows no holder.
+
+    A server that keeps leases in memory forgets them when it ends, and their slots stay taken.
+    Call it only after such a slot was seen for longer than the server needs to notice an expired
+    lease (some 10 s), or it would free that one twice.
+    """
+    with _client() as client:
+        if who_holds(name) == UNRECORDED:
+            client.update_global_concurrency_limit(
+                f"tag:{name}", GlobalConcurrencyLimitUpdate(active_slots=0)
+            )
+
+
 def who_holds(name: str) -> str | None:
     """Who has the slot of a tag, as ``flow run 'brave-fox' (task 'shop/db1/upload')``.
 
-    None where nobody has it; a text without names where its owner is not on record.
+    None where nobody has it, :data:`UNRECORDED` where the server does not know.
     """
     with _client() as client:
         try:
@@ -97,7 +115,7 @@ def who_holds(name: str) -> str | None:
             return None
         if holders:
             return _describe(client, UUID(str(holders[0])))
-        return "a run that is not on record" if taken else None
+        return UNRECORDED if taken else None
 
 
 def _describe(client: SyncPrefectClient, task_run_id: UUID) -> str:

@@ -18,16 +18,17 @@ ROOT = Path(__file__).parents[2]
 class Program:
     """A running command whose output is read until a line that a test waits for."""
 
-    def __init__(self, *command: str, home: Path, api: str | None = None) -> None:
+    def __init__(self, *command: str, home: Path, api: str | None = None, cwd: Path = ROOT) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PREFECT")}
         environment["PREFECT_HOME"] = str(home)
         environment["PREFECT_SERVER_ANALYTICS_ENABLED"] = "false"
+        environment["PREFECT_WORKER_QUERY_SECONDS"] = "1"
         if api is not None:
             environment["PREFECT_API_URL"] = api
         self.lines: list[str] = []
         self.process = subprocess.Popen(
             [sys.executable, "-u", *command],
-            cwd=ROOT,
+            cwd=cwd,
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +50,7 @@ def noop(run: RunRef, node: str) -> Outcome:
 
 @stage("upload")
 def upload(run: RunRef, node: str, seconds: float = 0) -> Outcome:
-    say(f"holding at {time.monotonic():.3f}")
+    say(f"holding pid={os.getpid()}")
     pause(seconds)
     return done()
 
