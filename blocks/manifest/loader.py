@@ -13,7 +13,7 @@ from blocks.manifest.checks import check
 from blocks.manifest.compile import compile_guests
 from blocks.manifest.document import Env
 from blocks.manifest.environment import Environment
-from blocks.manifest.faults import Fault, ManifestError, show_path, suggestion
+from blocks.manifest.faults import Fault, ManifestError, nearest, show_path, suggestion
 from blocks.manifest.generated import Generator
 from blocks.manifest.hooks import OLDER_SPELLINGS
 from blocks.manifest.layers import layers
@@ -126,6 +126,13 @@ def _read(master: Path, reader: Reader, env: Mapping[str, str]) -> Item | None:
     """The master file with its layers, over the profiles that it extends."""
     root = reader.read(master)
     if root is None:
+        return None
+    kind = root.text("kind")
+    if kind is not None and kind != "Env" and nearest(kind, ["Env"]) is None:
+        where = root.get("kind") or root
+        reader.faults.append(
+            where.fault(f"this is a {kind} document", "name the master file (kind: Env) instead")
+        )
         return None
     chain = [master.resolve()]
     top = root

@@ -62,7 +62,7 @@ class Reader:
             refuse(f"cannot be read: {error.strerror or 'input/output error'}")
             return None
         try:
-            root = _compose(text)
+            root = compose(text)
         except ReaderError as error:
             line = text.count("\n", 0, error.position) + 1 if error.position else 1
             refuse("has a character that YAML does not allow", "remove the control character", line)
@@ -186,7 +186,7 @@ _UNKNOWN = object()
 
 
 @lru_cache(maxsize=64)
-def _compose(text: str) -> Node | None:
+def compose(text: str) -> Node | None:
     """The nodes of a YAML text. Nobody changes what is returned.
 
     Composing is nearly all of a load's time, and each stage of a run loads the same files again.

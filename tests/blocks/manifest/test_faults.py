@@ -467,6 +467,14 @@ def test_a_folder_in_place_of_a_file_is_said_to_be_one(tmp_path: Path) -> None:
     assert "is a folder" in str(faults_of(tmp_path)[0])
 
 
+def test_a_layer_in_place_of_the_master_file_is_said_to_be_one(tmp_path: Path) -> None:
+    fault = only_fault(tmp_path, "kind: Networks\npublic: { cidr: 10.0.0.0/24 }\n")
+
+    assert str(fault).endswith(
+        "env.yaml:1: kind: this is a Networks document; name the master file (kind: Env) instead"
+    )
+
+
 def test_a_missing_layer_file_is_said_where_it_is_named_with_the_nearest_one(
     tmp_path: Path,
 ) -> None:
