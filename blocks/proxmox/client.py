@@ -16,9 +16,10 @@ from urllib.parse import quote
 import requests
 from proxmoxer.backends.https import ProxmoxHTTPAuthBase
 from proxmoxer.core import ProxmoxResource, ResourceException
-from pydantic import BaseModel, ConfigDict, SecretStr
+from pydantic import SecretStr
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
+from blocks.model import Model
 from blocks.proxmox.answers import Answer
 from blocks.proxmox.auth import Anonymous, TicketAuth, TokenAuth
 from blocks.proxmox.connection import Connection
@@ -44,10 +45,8 @@ STALL_TIMEOUT = 120.0
 """Seconds in which a streamed body must get one block further."""
 
 
-class Version(BaseModel):
+class Version(Model):
     """What GET /version says: ``release`` (9.2) and ``version`` (9.2.11)."""
-
-    model_config = ConfigDict(frozen=True)
 
     release: str
     version: str
@@ -136,7 +135,8 @@ class Client:
         """PUT; repeated only where the server surely did nothing.
 
         PUT is not idempotent here: a size of ``+1G`` grows again, a disk given as ``local:4`` is
-        made again.
+        made again. A config written by PUT is written in the call, image imports included
+        (06-cloud-image-template): what may take long goes by POST, which is a task.
         """
         return self.request("PUT", path, params)
 

@@ -146,6 +146,10 @@ class AgentUnavailable(ProxmoxError):
         self.configured = configured
 
 
+class BadUpload(ProxmoxError):
+    """A file that cannot be sent, or what arrived is not what was sent."""
+
+
 class NotSupported(ProxmoxError):
     """The server does not know the call (501)."""
 

@@ -14,17 +14,13 @@ from typing import BinaryIO, Literal
 from requests_toolbelt import MultipartEncoder
 
 from blocks.proxmox.client import Client, api_path
-from blocks.proxmox.errors import ProxmoxError
+from blocks.proxmox.errors import BadUpload
 from blocks.proxmox.inventory import storage_content
 from blocks.units import human_size
 
 UploadKind = Literal["iso", "import", "vztmpl"]
 
 _OTHER_CHARACTERS = re.compile(r"[^-a-zA-Z0-9_.]")
-
-
-class BadUpload(ProxmoxError):
-    """The file cannot be sent, or what arrived is not what was sent."""
 
 
 class _Watched:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import socket
+import ssl
 from http.cookiejar import DefaultCookiePolicy
 from typing import Any, TypeVar
 
@@ -156,8 +157,11 @@ def _tls_failed(error: requests.exceptions.SSLError, connection: Connection) -> 
         return known
     if any(sign in str(error) for sign in _NO_TLS):
         return not_proxmox(connection, "does not speak TLS on this port")
+    inner = next((e for e in causes(error) if isinstance(e, ssl.SSLError) and e.reason), None)
+    why = f" ({inner.reason})" if isinstance(inner, ssl.SSLError) else ""
     return Unreachable(
-        f"the TLS connection to {connection.host}:{connection.port} broke", effect_unknown=True
+        f"the TLS connection to {connection.host}:{connection.port} broke{why}",
+        effect_unknown=True,
     )
 
 

@@ -8,6 +8,7 @@ import pytest
 from blocks.proxmox.client import Client
 from blocks.proxmox.connection import lab_connection
 from blocks.proxmox.errors import (
+    BadUpload,
     InvalidParameter,
     NotFound,
     PermissionDenied,
@@ -16,7 +17,7 @@ from blocks.proxmox.errors import (
     Unreachable,
 )
 from blocks.proxmox.inventory import storage_content
-from blocks.proxmox.upload import BadUpload, upload, volume_name
+from blocks.proxmox.upload import upload, volume_name
 from tests.blocks.proxmox.standin import Reply, standin
 from tests.labfixture import lab, lab_factory
 
