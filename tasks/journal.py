@@ -15,7 +15,7 @@ from typing import Any
 
 from blocks.manifest.guest import Guest
 from blocks.model import Model
-from blocks.state import state_folder
+from blocks.paths import state_dir
 
 
 class Entry(Model):
@@ -34,7 +34,7 @@ class Entry(Model):
 
 def journal_path(env: str, run_id: str) -> Path:
     """Where the run's journal is."""
-    return state_folder() / "journal" / env / f"{run_id}.jsonl"
+    return state_dir() / "journal" / env / f"{run_id}.jsonl"
 
 
 def write_entry(

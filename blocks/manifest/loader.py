@@ -17,13 +17,13 @@ from blocks.manifest.faults import Fault, ManifestError, nearest, show_path, sug
 from blocks.manifest.generated import Generator
 from blocks.manifest.hooks import OLDER_SPELLINGS
 from blocks.manifest.layers import layers
-from blocks.manifest.paths import is_file, named_path, state_dir
 from blocks.manifest.profiles import known_profiles, profile_files
 from blocks.manifest.reader import Reader
 from blocks.manifest.secrets import Resolver, Secrets
 from blocks.manifest.sshkeys import expand_keys, is_whole
 from blocks.manifest.tree import Item, merge
 from blocks.manifest.validation import validate
+from blocks.paths import is_file, named_path, state_dir
 
 
 @dataclass(frozen=True)

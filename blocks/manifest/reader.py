@@ -13,8 +13,8 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
 
 from blocks.manifest.faults import Fault, nearest, show_path
-from blocks.manifest.paths import is_file, named_path
 from blocks.manifest.tree import Item, Scalar, join, merge
+from blocks.paths import is_file, named_path
 
 _TAG = "tag:yaml.org,2002:"
 _MAX_ITEMS = 100_000

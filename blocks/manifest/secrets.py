@@ -10,9 +10,9 @@ from pathlib import Path
 
 from blocks.manifest.faults import Fault, nearest, show_path
 from blocks.manifest.generated import Generator
-from blocks.manifest.paths import named_path
 from blocks.manifest.tree import Item, scalars
 from blocks.manifest.vault import Vault, VaultTrouble
+from blocks.paths import named_path
 
 MASK = "***"
 SOURCES = ("env", "file", "vault", "gen", "ref")

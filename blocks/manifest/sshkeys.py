@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from blocks.manifest.faults import Fault
-from blocks.manifest.paths import named_path
 from blocks.manifest.tree import Item
+from blocks.paths import named_path
 
 _TYPES = (
     "ssh-ed25519",

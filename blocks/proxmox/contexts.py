@@ -22,11 +22,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import platformdirs
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
+from blocks.paths import config_dir
 from blocks.proxmox.errors import BadSettings
 
 SECRET_KEYS = frozenset({"token_secret", "password"})
@@ -54,15 +54,9 @@ class Written:
     source: str
 
 
-def config_folder() -> Path:
-    """The operator's folder: PROXFLOW_CONFIG_DIR, else the platform's (~/.config/proxflow)."""
-    chosen = os.environ.get("PROXFLOW_CONFIG_DIR")
-    return Path(chosen).expanduser() if chosen else Path(platformdirs.user_config_dir("proxflow"))
-
-
 def settings_file() -> Path:
     """The path of clusters.yaml, which need not exist."""
-    return config_folder() / "clusters.yaml"
+    return config_dir() / "clusters.yaml"
 
 
 def current_context() -> str | None:

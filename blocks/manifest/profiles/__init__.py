@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from blocks.manifest.paths import config_dir, is_file
+from blocks.paths import config_dir, is_file
 
 _SHIPPED = Path(__file__).parent
 _SUFFIXES = (".yaml", ".yml")
