@@ -121,9 +121,9 @@ def _addresses(
         fixed = [str(text) for text in entry.get("addresses", [])]
         leased = lab.life.addresses.lease(node, bridge, mac) if entry.get("dhcp") else None
         return fixed + ([leased] if leased else [])
-    if mark.get("interfaces"):
-        return []
     option = values.get(f"ipconfig{index}")
+    if mark.get("interfaces") and not option:
+        return []
     fixed = []
     if option:
         parsed = parse_property_string(option, IPCONFIG_FORMAT)

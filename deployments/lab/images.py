@@ -36,12 +36,15 @@ class ImageInfo:
     backing: str | None = None
 
 
-def create_image(file: Path, fmt: str, size: int) -> None:
-    """Make an empty image; takes almost no space whatever its size in bytes."""
+def create_image(file: Path, fmt: str, size: int, backing: str = "") -> None:
+    """Make an empty image; takes almost no space whatever its size in bytes.
+
+    ``backing`` is the name of the base that a qcow2 overlay refers to.
+    """
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("wb") as handle:
         if fmt == "qcow2":
-            handle.write(qcow2_header(size))
+            handle.write(qcow2_header(size, backing))
             handle.truncate(_QCOW2_FILE_BYTES)
         else:
             handle.truncate(size)
@@ -106,10 +109,11 @@ def write_mark(file: Path, mark: dict[str, Any]) -> None:
         handle.write(_MARK_MAGIC + struct.pack(">I", len(data)) + data)
 
 
-def copy_image(source: Path, source_format: str, target: Path, fmt: str) -> None:
-    """A full copy: same virtual size, perhaps another format; the mark goes along."""
-    info = inspect_image(source, source_format)
-    create_image(target, fmt, info.size)
-    mark = read_mark(source)
+def replace_mark(file: Path, mark: dict[str, Any] | None) -> None:
+    """Set the mark to what another image has, or to none."""
     if mark is not None:
-        write_mark(target, mark)
+        write_mark(file, mark)
+    elif read_mark(file) is not None:
+        with file.open("r+b") as handle:
+            handle.seek(_MARK_OFFSET)
+            handle.write(bytes(len(_MARK_MAGIC)))

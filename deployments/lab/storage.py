@@ -209,11 +209,28 @@ class Storage:
         """Remove a volume; a missing one is only mentioned."""
         file = self.file(node, volume)
         if not file.exists():
-            return [] if self.block else [f"disk image '{self.shown_path(volume)}' does not exist"]
+            return [] if self.block else self._missing(volume)
         file.unlink()
+        self.state_file(node, volume).unlink(missing_ok=True)
         if file.parent.name.isdigit() and not any(file.parent.iterdir()):
             file.parent.rmdir()
         return []
+
+    def state_file(self, node: str, volume: Volume) -> Path:
+        """Where the states of a volume at its snapshots are kept; gone with the volume."""
+        return self.folder(node) / ".snapshots" / f"{volume.name.replace('/', '_')}.json"
+
+    def _missing(self, volume: Volume) -> list[str]:
+        shown = self.shown_path(volume)
+        lines = [f"disk image '{shown}' does not exist"]
+        if volume.is_template_base:
+            chattr = "/usr/bin/chattr"
+            lines = [
+                f"{chattr}: No such file or directory while trying to stat {shown}",
+                f"command '{chattr} -i {shown}' failed: exit code 1",
+                *lines,
+            ]
+        return lines
 
     def volumes(self, node: str) -> Iterator[Volume]:
         """All volumes, in order of their names."""
@@ -227,7 +244,7 @@ class Storage:
                 for entry in _entries(folder / sub)
             ]
             for owner in _entries(folder / "images"):
-                names += [f"{owner.name}/{entry.name}" for entry in _entries(owner)]
+                names += [_image_name(owner, entry) for entry in _entries(owner)]
         for name in sorted(names):
             try:
                 yield self.parse(name)
@@ -248,6 +265,18 @@ def _entries(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
     return sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
+
+
+def _image_name(owner: Path, entry: Path) -> str:
+    """The volume name of an image file; a linked clone has its base in front."""
+    name = f"{owner.name}/{entry.name}"
+    if entry.suffix != ".qcow2":
+        return name
+    try:
+        backing = images.inspect_image(entry, "qcow2").backing
+    except images.NotQcow2Error:
+        return name
+    return f"{backing.removeprefix('../')}/{name}" if backing else name
 
 
 def _file_format(kind: str, name: str) -> str:

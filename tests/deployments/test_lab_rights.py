@@ -39,7 +39,7 @@ users:
 
 @pytest.fixture(scope="module")
 def rights_lab(lab_factory: LabFactory) -> Iterator[RunningLab]:
-    yield lab_factory(seed=SEED)
+    return lab_factory(seed=SEED)
 
 
 def as_token(lab: RunningLab, token: str) -> Client:

@@ -17,6 +17,7 @@ _MODULES = (
     "download",
     "tasks",
     "qemu",
+    "vmops",
     "agent",
     "lxc",
 )

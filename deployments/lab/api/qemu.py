@@ -330,11 +330,22 @@ def _resize(
         raise failure("shrinking disks is not supported")
     if size == now:
         return
+    if volume.is_template_base and not storage.block:
+        _refuse_base(storage.shown_path(volume), volume.format, size, task)
     resize_image(storage.file(node, volume), volume.format, size)
     if not storage.block and not lab.life.running(vmid):
         task.log("Image resized.")
     config.values[key] = drive.with_values(size=formats.format_size(size)).text()
     lab.guests.save(node, "qemu", vmid, config)
+
+
+def _refuse_base(shown: str, fmt: str, size: int, task: Task) -> None:
+    task.log(
+        f"qemu-img: Could not open '{shown}': Could not open '{shown}': Operation not permitted"
+    )
+    mode = "metadata" if fmt == "qcow2" else "off"
+    command = f"/usr/bin/qemu-img resize '--preallocation={mode}' -f {fmt} {shown} {size}"
+    raise failure(f"command '{command}' failed: exit code 1")
 
 
 @endpoint(

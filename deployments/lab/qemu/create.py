@@ -10,6 +10,7 @@ from deployments.lab.cluster import Lab
 from deployments.lab.conffile import GuestConfig
 from deployments.lab.errors import ApiError, failure
 from deployments.lab.qemu.devices import default_boot, drives, is_drive_key, parse_drive
+from deployments.lab.qemu.snapshots import disks_in_order
 from deployments.lab.qemu.update import stored
 from deployments.lab.qemu.volumes import Log, owned_volumes, realise_drive
 from deployments.lab.storage import Storage, Volume
@@ -66,7 +67,8 @@ def destroy(lab: Lab, node: str, vmid: int, config: GuestConfig, unreferenced: b
     sections = [config.values, config.pending, *config.snapshots.values()]
     volumes: dict[str, tuple[Storage, Volume]] = {}
     for section in sections:
-        for storage, volume in owned_volumes(lab, node, vmid, section):
+        ordered = {d.key: section[d.key] for d in disks_in_order(section)} | section
+        for storage, volume in owned_volumes(lab, node, vmid, ordered):
             volumes[volume.volid] = (storage, volume)
     for storage, volume in volumes.values():
         if volume.is_template_base and not storage.block and linked_clones(storage, node, volume):

@@ -40,6 +40,8 @@ async def start(lab: Lab, node: str, vmid: int, task: Task, skiplock: bool = Fal
         if any(drive.is_cloudinit for drive in drives(config.values)):
             check_snippets(lab, node, config.values)
             task.log("generating cloud-init ISO")
+        if "tpmstate0" in config.values:
+            task.log("swtpm_setup: Not overwriting existing state file.")
         await lab.clock.work("qmstart")
         if suspended:
             task.log("Resuming suspended VM", "Resumed VM, removing state")

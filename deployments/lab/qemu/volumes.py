@@ -9,7 +9,7 @@ from deployments.lab import images
 from deployments.lab.cluster import Lab
 from deployments.lab.errors import ApiError, bad_parameters, failure
 from deployments.lab.formats import format_size
-from deployments.lab.qemu.devices import Drive, drives, is_unused_key, parse_drive
+from deployments.lab.qemu.devices import Drive, is_drive_key, is_unused_key, parse_drive
 from deployments.lab.routing import Call
 from deployments.lab.storage import GIB, Storage, Volume
 
@@ -167,7 +167,7 @@ def owned_volumes(
 ) -> list[tuple[Storage, Volume]]:
     """Volumes in a configuration (drives and unused ones) that belong to the guest."""
     found: list[tuple[Storage, Volume]] = []
-    names = [drive.file for drive in drives(values)]
+    names = [parse_drive(k, text).file for k, text in values.items() if is_drive_key(k)]
     names += [parse_drive(k, values[k]).file for k in sorted(values) if is_unused_key(k)]
     for name in dict.fromkeys(names):
         if name in NO_FILE:
