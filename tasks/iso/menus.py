@@ -20,7 +20,7 @@ Loader = Literal["grub", "isolinux"]
 # command must hold neither quotes nor wildcards: it passes GRUB or isolinux, the kernel, and a
 # shell script of the installer, and each has its own idea of those.
 _FETCH_SEED = (
-    "mkdir -p /proxflow /mnt; "
+    "mkdir -p /proxflow /mnt; modprobe -a sr_mod isofs; "
     "for try in 1 2 3 4 5 6 7 8 9; do "
     "for n in 0 1 2 3; do "
     "mount -t iso9660 -o ro /dev/sr$n /mnt && cp /mnt/preseed.cfg /mnt/setup.sh /proxflow; "

@@ -133,7 +133,7 @@ def common(rendered: Rendered, guest: Guest) -> None:
 # Shrinking a guest takes minutes and says little more than the guest itself.
 SETTINGS = settings(
     phases=(Phase.explicit, Phase.generate),
-    max_examples=40,
+    max_examples=25,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     derandomize=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 import shutil
 import subprocess
 import tracemalloc
@@ -326,3 +327,71 @@ def test_the_command_that_fetches_debians_answers_is_a_shell_command() -> None:
     command = KERNEL_ARGS["debian-installer"][-1].partition("=")[2]
 
     assert subprocess.run(["sh", "-n", "-c", command], check=False).returncode == 0
+
+
+def kernel_words(command_line: str) -> dict[str, str]:
+    """Parameters as the kernel splits them: blanks part words, double quotes hold them together."""
+    words, word, quoted = [], "", False
+    for char in command_line:
+        if char == '"':
+            quoted = not quoted
+        elif char == " " and not quoted:
+            words, word = ([*words, word] if word else words), ""
+        else:
+            word += char
+    return {name: value for name, _, value in (w.partition("=") for w in [*words, word])}
+
+
+def grub_command_line(line: str) -> str:
+    """What GRUB hands to the kernel: words with blanks in double quotes, the others as they are."""
+    return " ".join(f'"{word}"' if " " in word else word for word in shlex.split(line)[2:])
+
+
+def test_both_loaders_hand_the_same_command_to_the_installer(
+    debian_iso: Path, tmp_path: Path
+) -> None:
+    made = remaster(debian_iso, tmp_path / "new.iso", "debian-installer")
+    grub = content(made.path, "boot/grub/grub.cfg").decode().splitlines()
+    isolinux = content(made.path, "isolinux/gtk.cfg").decode().splitlines()
+
+    by_grub = kernel_words(grub_command_line(next(line for line in grub if "vmlinuz" in line)))
+    by_isolinux = kernel_words(next(line for line in isolinux if "append" in line).strip())
+
+    expected = dict(word.split("=", 1) for word in KERNEL_ARGS["debian-installer"])
+    assert expected.items() <= by_grub.items()
+    assert expected.items() <= by_isolinux.items()
+
+
+@pytest.mark.parametrize("drive", [0, 1, 3])
+def test_debians_answers_are_found_in_whichever_drive_they_are(drive: int, tmp_path: Path) -> None:
+    for number in (0, 1, 3):
+        disc = tmp_path / "dev" / f"sr{number}"
+        disc.mkdir(parents=True)
+        names = ("preseed.cfg", "setup.sh") if number == drive else ("README",)
+        for name in names:
+            (disc / name).write_text(f"{name} of {number}", encoding="utf-8")
+
+    assert fetch(tmp_path) == 0
+
+    found = tmp_path / "proxflow"
+    assert sorted(path.name for path in found.iterdir()) == ["preseed.cfg", "setup.sh"]
+    assert (found / "preseed.cfg").read_text(encoding="utf-8") == f"preseed.cfg of {drive}"
+    assert not (tmp_path / "mnt").exists(), "the drive is free for the installer again"
+
+
+def test_debian_gives_up_when_no_drive_has_answers(tmp_path: Path) -> None:
+    fetch(tmp_path)
+
+    assert not (tmp_path / "proxflow" / "preseed.cfg").exists()
+
+
+def fetch(root: Path) -> int:
+    """Runs the command of the kernel command line with discs that are folders below ``root``."""
+    command = KERNEL_ARGS["debian-installer"][-1].partition("=")[2]
+    for place in ("/proxflow", "/mnt", "/dev/sr"):
+        command = command.replace(place, f"{root}{place}")
+    stubs = 'mount() { rm -rf "$6"; cp -r "$5" "$6"; }; umount() { rm -rf "$1"; }; sleep() { :; }; '
+    stubs += "modprobe() { :; }; "
+    return subprocess.run(
+        ["sh", "-c", stubs + command], capture_output=True, check=False
+    ).returncode

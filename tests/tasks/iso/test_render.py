@@ -11,6 +11,7 @@ import pytest
 
 from blocks.manifest.guest import Disk, Firmware, Inet, Repository
 from blocks.units import GIB
+from tasks.iso import templating
 from tasks.iso.distros import DISTROS
 from tasks.iso.render import RenderError, render
 
@@ -353,3 +354,10 @@ def test_xmllint_accepts_the_autoyast_profile(distro: str) -> None:
 def test_pykickstart_accepts_the_kickstart_of_its_release_without_a_warning(distro: str) -> None:
     for guest in (full(distro), plain(distro), plain(distro, nics=())):
         assert kickstart(render(guest, env="prod")).platform == ""
+
+
+def test_every_template_is_in_a_package_so_that_a_wheel_holds_it() -> None:
+    folders = {path.parent for path in Path(templating.__file__).parent.rglob("*.j2")}
+
+    assert len(folders) == 5
+    assert all((folder / "__init__.py").exists() for folder in folders)

@@ -1,0 +1,1 @@
+"""What every installer does the same way in the installed system."""

@@ -1,0 +1,1 @@
+"""What Ubuntu does at the end of the installation."""
