@@ -1,4 +1,4 @@
-"""The Prefect block, with a Prefect home of its own."""
+"""The Prefect block, against a Prefect server of the session."""
 
 import os
 import subprocess
@@ -45,11 +45,11 @@ def test_a_block_with_bad_settings_tells_all_of_them():
 
 
 @pytest.mark.processes
-def test_the_block_is_registered_saved_and_resolved_by_name(tmp_path):
+def test_the_block_is_registered_saved_and_resolved_by_name(tmp_path, prefect_api):
     code = """
-import sys
 from pydantic import SecretStr
 from blocks import ProxmoxCluster
+from blocks.proxmox.connection import resolve
 from blocks.proxmox.errors import BadSettings
 ProxmoxCluster(endpoint="pve", token_id="a@pve!b", token_secret=SecretStr("x")).save("prod")
 found = resolve("block:prod")
@@ -62,8 +62,7 @@ except BadSettings as error:
     environment = {
         **{k: v for k, v in os.environ.items() if not k.startswith(("PREFECT_", "PROXMOX_"))},
         "PREFECT_HOME": str(tmp_path),
-        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
-        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_API_URL": prefect_api,
         "PREFECT_LOGGING_LEVEL": "ERROR",
     }
 
