@@ -165,7 +165,8 @@ class _Fleet:
         self._on_event = on_event
         self._halt_reason: str | None = None
         self._interrupted = False
-        self._threads: list[threading.Thread] = []
+        self._workers = 0
+        self._idle = threading.Event()
         self._surprise: BaseException | None = None
         self._reasons: dict[str, str] = {}
         self.scope = Scope(emit=self._emit)
@@ -173,22 +174,36 @@ class _Fleet:
     def start(self, workers: int) -> None:
         with self._turn:
             self._promote()
-        for number in range(workers):
-            context = contextvars.copy_context()
-            thread = threading.Thread(
-                target=context.run, args=(self._work,), name=f"fleet-{number + 1}", daemon=True
-            )
-            self._threads.append(thread)
-            thread.start()
+            self._workers = 1
+        try:
+            for number in range(workers):
+                with self._turn:
+                    self._workers += 1
+                threading.Thread(
+                    target=contextvars.copy_context().run,
+                    args=(self._work,),
+                    name=f"fleet-{number + 1}",
+                    daemon=True,
+                ).start()
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        with self._turn:
+            self._workers -= 1
+            if not self._workers:
+                self._idle.set()
 
     def join(self, seconds: float | None = None) -> None:
-        """Wait for the workers, in steps, so that a signal is handled promptly."""
+        """Wait for the workers; returns early after ``seconds``.
+
+        Not by ``Thread.join``: in Python 3.11 one that a signal interrupts takes the thread for
+        ended, and a rollback would begin while a stage still creates things.
+        """
         deadline = None if seconds is None else time.monotonic() + seconds
-        for thread in self._threads:
-            while thread.is_alive():
-                if deadline is not None and time.monotonic() >= deadline:
-                    return
-                thread.join(0.2)
+        while not self._idle.wait(0.2):
+            if deadline is not None and time.monotonic() >= deadline:
+                return
         if self._surprise is not None and not self._interrupted:
             raise self._surprise
 
@@ -199,7 +214,7 @@ class _Fleet:
             self._halt_reason = _INTERRUPTED
             self.scope.stop.set()
             self._turn.notify_all()
-        if any(thread.is_alive() for thread in self._threads):
+        if not self._idle.is_set():
             self._announce(seconds)
         with contextlib.suppress(KeyboardInterrupt):
             self.join(seconds)
@@ -244,6 +259,8 @@ class _Fleet:
                 self._halt_reason = self._halt_reason or "the run broke off"
                 self.scope.stop.set()
                 self._turn.notify_all()
+        finally:
+            self._leave()
 
     def _next(self) -> _Track | None:
         with self._turn:

@@ -22,8 +22,11 @@ LANE = Lane(purpose="upload", cluster="lab", storage="local")
 RUN = RunRef(manifest="/srv/shop.yaml", env="shop", run_id="0123abcd")
 
 
-def note(_flow: Any, flow_run: Any, state: Any) -> None:
-    """A hook that uses the run's parameters only."""
+def note(flow: Any, flow_run: Any, state: Any) -> None:
+    """A hook that uses the run's parameters only.
+
+    A worker passes the three by name, so they must be called so.
+    """
     with Path(flow_run.parameters["notes"]).open("a") as notes:
         notes.write(f"{state.type.value} pid={os.getpid()}\n")
 

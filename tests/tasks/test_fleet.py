@@ -1,3 +1,4 @@
+import _thread
 import threading
 from collections.abc import Callable
 
@@ -269,8 +270,6 @@ def test_an_interrupted_run_stops_its_waits_and_passes_the_interruption_on() -> 
         heard.append(event)
 
     def wait(run: RunRef, node: str) -> Outcome:
-        import _thread
-
         _thread.interrupt_main()
         pause(BOUND)
         raise AssertionError("the wait went on to its end")
@@ -282,3 +281,29 @@ def test_an_interrupted_run_stops_its_waits_and_passes_the_interruption_on() -> 
 
     cancelled = [(event.stage, event.state) for event in heard if event.state == "cancelled"]
     assert cancelled == [("wait", "cancelled"), ("finalize", "cancelled")]
+
+
+def test_an_interrupted_run_goes_on_only_when_its_running_stages_have_ended() -> None:
+    told = threading.Event()
+    ended: list[str] = []
+
+    def listen(event: Event) -> None:
+        if event.state == "waiting" and "the run is stopping" in event.detail:
+            told.set()
+
+    def create(run: RunRef, node: str) -> Outcome:
+        _thread.interrupt_main()
+        assert told.wait(BOUND)
+        ended.append(node)
+        return done()
+
+    with pytest.raises(KeyboardInterrupt):
+        run_fleet(
+            [job("db1", StageCall("create", create), fine("start"))], parallel=1, on_event=listen
+        )
+
+    assert ended == ["db1"]
+
+
+def test_no_guests_are_a_result_too() -> None:
+    assert run_fleet([], parallel=4).ok
