@@ -11,13 +11,19 @@ from platformdirs import user_config_path, user_state_path
 
 
 def state_dir(env: Mapping[str, str] | None = None) -> Path:
-    """The folder for what must survive a run (seeds of secrets, journals); ``PROXFLOW_STATE_DIR`` names another one."""
+    """The folder for what must survive a run: seeds of secrets, journals.
+
+    ``PROXFLOW_STATE_DIR`` names another one.
+    """
     given = (os.environ if env is None else env).get("PROXFLOW_STATE_DIR")
     return Path(given).expanduser() if given else user_state_path("proxflow")
 
 
 def config_dir(env: Mapping[str, str] | None = None) -> Path:
-    """The folder for what the user writes (connections, profiles); ``PROXFLOW_CONFIG_DIR`` names another one."""
+    """The folder for what the user writes: connections, profiles.
+
+    ``PROXFLOW_CONFIG_DIR`` names another one.
+    """
     given = (os.environ if env is None else env).get("PROXFLOW_CONFIG_DIR")
     return Path(given).expanduser() if given else user_config_path("proxflow")
 
