@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from blocks.manifest.guest import Disk, Guest, SharedDisk
-from blocks.proxmox.properties import encode_boot, encode_disk, encode_drive
-from tasks.drives import INSTALL_DRIVE, SEED_DRIVE, drive_volume, install_boot
+from blocks.proxmox.properties import decode_boot, encode_boot, encode_disk, encode_drive
+from tasks.drives import INSTALL_DRIVE, SEED_DRIVE, drive_volume, in_turn, install_boot
 from tasks.errors import StageError
 from tasks.live import Live, config_path
-from tasks.seed import current_seed, seeds_of, source_of
+from tasks.seed import current_seed, source_of
 from tasks.session import Session, session
 from tasks.stage import Outcome, RunRef, stage
 
@@ -23,7 +23,8 @@ def attach(run: RunRef, node: str) -> Outcome:
     wanted = {**shared_disks(here, guest, live), **media(here, guest, live)}
     if not wanted:
         return Outcome(status="unchanged", detail="drives, boot order and shared disks fit")
-    here.client.run("PUT", config_path(guest), **wanted)
+    for part in in_turn(wanted):
+        here.client.run("PUT", config_path(guest), **part)
     return Outcome(status="done", detail=", ".join(sorted(wanted)))
 
 
@@ -31,7 +32,7 @@ def media(here: Session, guest: Guest, live: Live) -> dict[str, Any]:
     """The drive and boot keys that are not yet as an installation needs them."""
     if guest.source is None or live.ready:
         return {}
-    seed = current_seed(here, guest) or next(iter(seeds_of(here, guest)), None)
+    seed = current_seed(here, guest)
     if seed is None:
         raise StageError(
             f"the seed ISO of {guest.label} is not on storage {source_of(guest).seed_storage}",
@@ -41,9 +42,10 @@ def media(here: Session, guest: Guest, live: Live) -> dict[str, Any]:
     for slot, volume in ((INSTALL_DRIVE, guest.source.iso), (SEED_DRIVE, seed.volid)):
         if drive_volume(live.config.get(slot)) != volume:
             wanted[slot] = encode_drive(volume)
-    boot = encode_boot(install_boot(guest))
-    if live.config.get("boot") != boot:
-        wanted["boot"] = boot
+    order = install_boot(guest)
+    # The server appends the drive of the seed, which does not boot.
+    if decode_boot(str(live.config.get("boot", "")))[: len(order)] != order:
+        wanted["boot"] = encode_boot(order)
     return wanted
 
 

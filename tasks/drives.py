@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from blocks.manifest.guest import Guest
 
 INSTALL_DRIVE = "ide2"
@@ -19,6 +22,19 @@ def install_boot(guest: Guest) -> tuple[str, ...]:
     if guest.source is None:
         return guest.boot
     return (*guest.boot, INSTALL_DRIVE)
+
+
+def in_turn(params: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
+    """The writes of a configuration, so that its boot order is in the end as given.
+
+    A write to a CD drive that is not in the boot order appends it there, and which of several keys
+    of one call is taken first is left to chance: the order goes into a call of its own, the last.
+    """
+    drives = any(key.startswith(("ide", "sata", "scsi")) for key in params)
+    if "boot" not in params or not drives:
+        return (dict(params),) if params else ()
+    rest = {key: value for key, value in params.items() if key != "boot"}
+    return (rest, {"boot": params["boot"]})
 
 
 def drive_volume(config_value: str | None) -> str:

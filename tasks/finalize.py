@@ -16,7 +16,10 @@ from tasks.stage import Outcome, RunRef, stage
 
 @stage("finalize", retries=3)
 def finalize(run: RunRef, node: str) -> Outcome:
-    """Empty the drives, set the boot order, mark the guest as installed; check the drives."""
+    """Empty the drives and check them; then set the boot order and mark the guest as installed.
+
+    Two calls, see ``drives.in_turn``.
+    """
     here = session(run)
     guest = here.guest(node)
     if here.skip_finalize:
@@ -25,8 +28,15 @@ def finalize(run: RunRef, node: str) -> Outcome:
     wanted = leftovers(guest, live)
     if not wanted:
         return Outcome(status="unchanged", detail="no media, boots from disk")
-    here.client.run("PUT", config_path(guest), **wanted)
-    check_drives(here, guest)
+    # The mark says that all is done, so it comes with the last call.
+    drives = {key: value for key, value in wanted.items() if key in guest.drives}
+    rest = {key: value for key, value in wanted.items() if key not in drives}
+    if drives:
+        here.client.run("PUT", config_path(guest), **drives)
+        check_drives(here, guest)
+        rest["boot"] = encode_boot(guest.boot)
+    if rest:
+        here.client.run("PUT", config_path(guest), **rest)
     return Outcome(status="done", detail="media out, boots from " + ", ".join(guest.boot))
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from blocks.manifest.guest import Guest
 from blocks.units import format_size
+from tasks.drives import in_turn
 from tasks.errors import StageError
 from tasks.journal import write_entry
 from tasks.live import Live, config_path
@@ -35,7 +36,10 @@ def update(run: RunRef, node: str) -> Outcome:
 
 
 def apply(here: Session, guest: Guest, live: Live) -> None:
-    """Write the differing keys in one call, then grow disks. Raises ProxmoxError."""
+    """Write the differing keys in one call, boot order last, then grow disks.
+
+    Raises ProxmoxError.
+    """
     wanted = update_params(guest, live.config)
     changed: dict[str, Any] = dict(wanted.put)
     if wanted.delete:
@@ -51,7 +55,8 @@ def apply(here: Session, guest: Guest, live: Live) -> None:
     if changed:
         if digest := live.config.get("digest"):
             changed["digest"] = digest  # refuse where somebody else wrote in between
-        here.client.run("PUT", config_path(guest), **changed)
+        for part in in_turn(changed):
+            here.client.run("PUT", config_path(guest), **part)
     for slot, size in wanted.resizes:
         here.client.run(
             "PUT",

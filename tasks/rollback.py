@@ -17,6 +17,7 @@ from blocks.proxmox.client import Client
 from blocks.proxmox.errors import NotFound, ProxmoxError
 from blocks.proxmox.inventory import read_inventory
 from tasks.destroy import delete_seed, destroy_found
+from tasks.drives import in_turn
 from tasks.found import FoundGuest, FoundSeed, all_guests, all_seeds, of_environment, removal_order
 from tasks.journal import Entry, close_journal, read_journal
 
@@ -172,8 +173,8 @@ def set_back(client: Client, entry: Entry) -> None:
     now = client.get(path)
     values: dict[str, Any] = {k: v for k, v in entry.before.items() if v is not None}
     added = [k for k, v in entry.before.items() if v is None and k in now]
-    if values:
-        client.run("PUT", path, **values)
+    for part in in_turn(values):
+        client.run("PUT", path, **part)
     if added:
         volumes = {str(now[key]).partition(",")[0] for key in added}
         client.run("PUT", path, delete=",".join(added))
