@@ -10,7 +10,8 @@ from blocks.manifest.guest import Guest
 from tasks.iso import anaconda, autoyast, debian, subiquity
 from tasks.iso.checks import RenderError
 from tasks.iso.distros import Distro, Family
-from tasks.iso.facts import Facts, gather
+from tasks.iso.facts import Facts
+from tasks.iso.gather import gather
 
 __all__ = ["RenderError", "Rendered", "render"]
 
