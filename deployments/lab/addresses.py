@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from deployments.lab.files import read_json, write_json
+from deployments.lab.lxc.options import NET_FORMAT as CT_NET_FORMAT
 from deployments.lab.qemu.devices import nets
 from deployments.lab.qemu.options import IPCONFIG_FORMAT
 from deployments.lab.schema import parse_property_string
@@ -103,6 +104,23 @@ def guest_interfaces(
         if not card.get("link_down"):
             addresses = _addresses(lab, node, values, mark, mac, bridge, place, index)
         found.append({"name": name, "mac": mac, "bridge": bridge, "addresses": addresses})
+    return found
+
+
+def container_interfaces(lab: Lab, node: str, values: dict[str, str]) -> list[dict[str, Any]]:
+    """Name, MAC and addresses of every card of a container, from its own options."""
+    found = []
+    for key in sorted(k for k in values if re.fullmatch(r"net\d+", k)):
+        card = parse_property_string(values[key], CT_NET_FORMAT)
+        mac, bridge = str(card.get("hwaddr", "")), str(card.get("bridge", ""))
+        addresses = [str(card[k]) for k in ("ip", "ip6") if "/" in str(card.get(k, ""))]
+        if card.get("ip") == "dhcp":
+            leased = lab.life.addresses.lease(node, bridge, mac)
+            addresses += [leased] if leased else []
+        if card.get("link_down"):
+            addresses = []
+        one = {"name": card["name"], "mac": mac, "bridge": bridge, "addresses": addresses}
+        found.append(one)
     return found
 
 

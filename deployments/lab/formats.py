@@ -96,6 +96,18 @@ def ipv4_config(text: str) -> None:
         raise FormatError("value does not look like a valid ipv4 network configuration")
 
 
+def ipv4_config_or_manual(text: str) -> None:
+    """As for machines, or ``manual``."""
+    if text != "manual":
+        ipv4_config(text)
+
+
+def ipv6_config_or_manual(text: str) -> None:
+    """As for machines, or ``manual``."""
+    if text != "manual":
+        ipv6_config(text)
+
+
 def ipv6_config(text: str) -> None:
     """``dhcp``, ``auto`` or an IPv6 address with prefix length."""
     if text in ("dhcp", "auto"):

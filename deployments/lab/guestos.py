@@ -14,11 +14,11 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from deployments.lab import images
-from deployments.lab.addresses import AddressBook, guest_interfaces
+from deployments.lab.addresses import AddressBook, container_interfaces, guest_interfaces
 from deployments.lab.errors import ApiError
 from deployments.lab.files import read_json, write_json
 from deployments.lab.isos import read_iso
-from deployments.lab.qemu.devices import boot_devices, drives, first_boot_disk, nets
+from deployments.lab.qemu.devices import boot_devices, drives, first_boot_disk
 from deployments.lab.qemu.status import agent_enabled, memory_bytes
 from deployments.lab.seeds import SEED_FILES, SeedAnswers, installer_family, parse_seed
 
@@ -38,6 +38,7 @@ class Run:
     pid: int
     started: float
     values: dict[str, str]
+    kind: str = "qemu"
     phase: str = BOOT
     phase_since: float = 0.0
     paused: bool = False
@@ -90,11 +91,14 @@ class GuestLife:
 
     # -- power -------------------------------------------------------------------------------
 
-    def power_on(self, node: str, vmid: int, values: dict[str, str]) -> None:
-        """Switch on with a configuration."""
+    def power_on(self, node: str, vmid: int, values: dict[str, str], kind: str = "qemu") -> None:
+        """Switch on with a configuration; a container is up at once."""
         self._next_pid += 1
         now = time.time()
-        run = Run(node, vmid, self._next_pid, now, dict(values), phase_since=now)
+        run = Run(node, vmid, self._next_pid, now, dict(values), kind, phase_since=now)
+        if kind == "lxc":
+            run.phase = UP
+            run.interfaces = container_interfaces(self._lab, node, run.values)
         self._runs[vmid] = run
         self._save(run)
 
@@ -132,7 +136,9 @@ class GuestLife:
         run = self._runs.get(vmid)
         if run is not None:
             run.values = dict(values)
-            if run.phase == UP:
+            if run.kind == "lxc":
+                run.interfaces = container_interfaces(self._lab, run.node, run.values)
+            elif run.phase == UP:
                 run.interfaces = guest_interfaces(self._lab, run.node, run.values, run.mark or {})
             self._save(run)
 
@@ -303,7 +309,7 @@ class GuestLife:
                 "device": run.device,
                 "installs": run.installs,
                 "paused": run.paused,
-                "cards": len(nets(run.values)),
+                "kind": run.kind,
                 "interfaces": run.interfaces,
             }
             for run in self.all_running()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Literal
@@ -74,12 +74,21 @@ class GuestStore:
         self.file(node, kind, vmid).unlink(missing_ok=True)
 
     @asynccontextmanager
-    async def lock(self, vmid: int, kind: Kind = "qemu") -> AsyncIterator[None]:
-        """Hold the guest's file lock; 500 after the time a real writer would wait."""
+    async def lock(
+        self, vmid: int, kind: Kind = "qemu", log: Callable[..., None] | None = None
+    ) -> AsyncIterator[None]:
+        """Hold the guest's file lock; 500 after the time a real writer would wait.
+
+        ``log`` takes the lines that a container's task writes when it has to wait.
+        """
         lock = self._locks.setdefault(vmid, asyncio.Lock())
         if lock.locked():
+            if log is not None:
+                log("trying to acquire lock...")
             try:
                 await asyncio.wait_for(lock.acquire(), self._clock.file_lock_seconds())
+                if log is not None:
+                    log(" OK")
             except TimeoutError:
                 name = _LOCK_FILE[kind].format(vmid)
                 raise failure(f"can't lock file '{name}' - got timeout") from None

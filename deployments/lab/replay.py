@@ -33,7 +33,7 @@ TIME_SCALE = 0.02
 _BOUNDARY = "replay-boundary-3141592653"
 _SOURCE_PORT, _CLOSED_PORT = "127.0.0.1:8299", "127.0.0.1:8298"
 _TASK_SECONDS = 20
-_START_SECONDS = 8
+_START_SECONDS = 12
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,7 @@ class Player:
     digests: list[str] = field(default_factory=list)
     began: int = field(default_factory=lambda: int(time.time()))
     tickets: dict[str, dict[str, str]] = field(default_factory=dict)
+    connection: http.client.HTTPSConnection | None = None
 
     # -- talking to the lab ------------------------------------------------------------------
 
@@ -82,18 +83,16 @@ class Player:
         self, method: str, path: str, headers: dict[str, str], body: bytes | None = None
     ) -> Answer:
         """One HTTPS request; the path goes out as it stands."""
-        context = ssl.create_default_context(cafile=self.lab.connection["ca_file"])
-        connection = http.client.HTTPSConnection(
-            "127.0.0.1", self.lab.port, context=context, timeout=60
-        )
-        try:
-            connection.request(method, "/api2/json" + path, body=body, headers=headers)
-            response = connection.getresponse()
-            text = response.read().decode()
-            reason = response.reason.encode("latin-1").decode("utf-8", "replace")
-            return Answer(response.status, reason, response.getheader("content-type"), text)
-        finally:
-            connection.close()
+        if self.connection is None:
+            context = ssl.create_default_context(cafile=self.lab.connection["ca_file"])
+            self.connection = http.client.HTTPSConnection(
+                "127.0.0.1", self.lab.port, context=context, timeout=60
+            )
+        self.connection.request(method, "/api2/json" + path, body=body, headers=headers)
+        response = self.connection.getresponse()
+        text = response.read().decode()
+        reason = response.reason.encode("latin-1").decode("utf-8", "replace")
+        return Answer(response.status, reason, response.getheader("content-type"), text)
 
     def form(
         self, method: str, path: str, params: dict[str, Any], headers: dict[str, str]
@@ -370,13 +369,15 @@ def replay_file(file: Path) -> list[Difference]:
         seed_file = write_seed(Path(folder) / "seed.yaml", name, setup)
         state = Path(folder) / "state"
         with running_lab(state, time_scale=TIME_SCALE, seed_file=seed_file) as lab:
-            lab.set_time(qmstart=_START_SECONDS)
+            lab.set_time(qmstart=_START_SECONDS, vzstart=_START_SECONDS)
             player = Player(lab, web_port, _closed_port())
             player.prepare(setup)
             for line in file.read_text().splitlines():
                 step = json.loads(line)
                 for text in player.play(step):
                     found.append(Difference(name, step["step"], step["why"], text))
+            if player.connection is not None:
+                player.connection.close()
     return found
 
 

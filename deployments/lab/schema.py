@@ -193,13 +193,13 @@ def _checked_keys(raw: dict[str, str], fmt: PropertyFormat, path: str) -> dict[s
 
 
 def print_property_string(values: Mapping[str, Any], fmt: PropertyFormat) -> str:
-    """The canonical text: the default key first and bare, the others sorted by name."""
+    """The canonical text: the default key bare and first, then required keys, then the others."""
     parts: list[str] = []
     default = next((key for key, prop in fmt.items() if prop.default_key), None)
     if default is not None and default in values:
         folded = _folded_alias(values, fmt, default)
         parts.append(folded or str(values[default]))
-    for key in sorted(values):
+    for key in sorted(values, key=lambda k: (k not in fmt or fmt[k].optional, k)):
         if key == default or (fmt.get(key) is not None and _is_folded(key, fmt)):
             continue
         parts.append(f"{key}={values[key]}")

@@ -20,6 +20,7 @@ _MODULES = (
     "vmops",
     "agent",
     "lxc",
+    "ctops",
 )
 
 

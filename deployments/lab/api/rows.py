@@ -8,6 +8,7 @@ from typing import Any
 from deployments.lab.access import Pool
 from deployments.lab.cluster import Lab
 from deployments.lab.guests import Kind
+from deployments.lab.lxc.config import row as container_row
 from deployments.lab.qemu.status import qemu_row
 
 _LIST_KEYS = (
@@ -36,9 +37,7 @@ class Broadcast:
 def live_row(lab: Lab, node: str, kind: Kind, vmid: int) -> dict[str, Any]:
     """The present state of a guest."""
     if kind == "lxc":
-        config = lab.guests.load(node, kind, vmid).values
-        name = config.get("hostname", f"CT{vmid}")
-        return {"name": name, "status": "stopped", "cpus": int(config.get("cores", "1"))}
+        return container_row(lab, node, vmid)
     return qemu_row(lab, node, vmid)
 
 

@@ -57,7 +57,7 @@ def create(
         task.log(f"snapshotting 'drive-{drive.key}' ({volume.volid})")
         if running and not storage.block:
             task.log("internal qemu snapshot")
-        _save_state(storage, node, volume, name)
+        save_state(storage, node, volume, name)
     section = {
         key: value
         for key, value in config.values.items()
@@ -70,7 +70,8 @@ def create(
     config.values["parent"] = name
 
 
-def _save_state(storage: Storage, node: str, volume: Volume, name: str) -> None:
+def save_state(storage: Storage, node: str, volume: Volume, name: str) -> None:
+    """Keep size and mark of a volume under a snapshot's name."""
     file = storage.file(node, volume)
     known = read_json(storage.state_file(node, volume), {})
     known[name] = {
@@ -96,18 +97,36 @@ def require(config: GuestConfig, name: str) -> Section:
 def remove(lab: Lab, node: str, config: GuestConfig, name: str) -> None:
     """Delete a snapshot; its children move up to its parent."""
     section = require(config, name)
-    parent = section.get("parent")
+    for drive in disks_in_order(section):
+        storage, volume = lab.storages.volume(drive.file, node)
+        drop_state(storage, node, volume, name)
+    unhook(config, name)
+
+
+def unhook(config: GuestConfig, name: str) -> None:
+    """Take a snapshot out of the configuration; its children move up to its parent."""
+    parent = config.snapshots.pop(name).get("parent")
     for other in [config.values, *config.snapshots.values()]:
         if other.get("parent") == name:
             other.pop("parent")
             if parent:
                 other["parent"] = parent
-    for drive in disks_in_order(section):
-        storage, volume = lab.storages.volume(drive.file, node)
-        known = read_json(storage.state_file(node, volume), {})
-        known.pop(name, None)
-        write_json(storage.state_file(node, volume), known)
-    del config.snapshots[name]
+
+
+def drop_state(storage: Storage, node: str, volume: Volume, name: str) -> None:
+    """Forget a volume's state at a snapshot."""
+    known = read_json(storage.state_file(node, volume), {})
+    known.pop(name, None)
+    write_json(storage.state_file(node, volume), known)
+
+
+def restore_state(storage: Storage, node: str, volume: Volume, name: str) -> None:
+    """Set a volume back to its state at a snapshot."""
+    state = saved_state(storage, node, volume, name)
+    if state is not None:
+        file = storage.file(node, volume)
+        images.resize_image(file, volume.format, state["size"])
+        images.replace_mark(file, state["mark"])
 
 
 def rollback(lab: Lab, node: str, vmid: int, config: GuestConfig, name: str) -> None:
@@ -115,11 +134,7 @@ def rollback(lab: Lab, node: str, vmid: int, config: GuestConfig, name: str) -> 
     section = require(config, name)
     for drive in disks_in_order(section):
         storage, volume = lab.storages.volume(drive.file, node)
-        state = saved_state(storage, node, volume, name)
-        if state is not None:
-            file = storage.file(node, volume)
-            images.resize_image(file, volume.format, state["size"])
-            images.replace_mark(file, state["mark"])
+        restore_state(storage, node, volume, name)
     before = owned_volumes(lab, node, vmid, config.values)
     values = {k: v for k, v in section.items() if k not in ("snaptime", "description", "vmstate")}
     values["parent"] = name
