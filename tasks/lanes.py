@@ -101,20 +101,6 @@ def lane(wanted: Lane, *, node: str = "", say: Say | None = None) -> Iterator[No
             _changed.notify_all()
 
 
-def lane_holder(wanted: Lane) -> Holder | None:
-    """The run on this machine that has the lane now, None where it is free."""
-    path = _lock_path(wanted)
-    if not path.exists():
-        return None
-    probe = FileLock(path, thread_local=False)
-    try:
-        probe.acquire(timeout=0)
-    except Timeout:
-        return _read_holder(path)
-    probe.release()
-    return None
-
-
 def _wait_for_turn(queue: deque[object], ticket: object, wanted: Lane) -> None:
     with _changed:
         while queue[0] is not ticket:

@@ -24,10 +24,20 @@ def _end_with_parent() -> None:
     threading.Timer(_STOP_BOUND, os._exit, args=(1,)).start()
 
 
-def main(listening: int) -> None:
-    """Serve Prefect's API on an inherited socket, given by its file descriptor."""
+def main(listening: int, lock: str) -> None:
+    """Serve Prefect's API on an inherited socket, given by its file descriptor.
+
+    ``lock`` is held while the server starts: two that make a new database at the same time, or
+    bring an old one up to date, fail.
+    """
     threading.Thread(target=_end_with_parent, daemon=True).start()
     import uvicorn
+    from filelock import FileLock
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            with FileLock(lock):
+                await super().startup(sockets)
 
     config = uvicorn.Config(
         "prefect.server.api.server:create_app",
@@ -37,8 +47,8 @@ def main(listening: int) -> None:
         timeout_graceful_shutdown=2,
     )
     with socket.socket(fileno=listening) as listener:
-        uvicorn.Server(config).run(sockets=[listener])
+        Server(config).run(sockets=[listener])
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), sys.argv[2])

@@ -16,7 +16,12 @@ from pathlib import Path
 from typing import IO, Final
 
 import httpx
-from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, get_current_settings
+from prefect.settings import (
+    PREFECT_API_AUTH_STRING,
+    PREFECT_API_URL,
+    PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS,
+    get_current_settings,
+)
 
 USUAL_URL: Final = "http://127.0.0.1:4200/api"
 STARTUP_BOUND: Final = 60.0
@@ -87,12 +92,14 @@ class TemporaryServer:
         """Start the process on a free port of the loopback interface."""
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self._stopped = threading.Lock()
+        lock = get_current_settings().home / "proxflow" / "server.lock"
+        lock.parent.mkdir(parents=True, exist_ok=True)
         with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
             self.url = f"http://127.0.0.1:{listener.getsockname()[1]}/api"
             self._process = subprocess.Popen(
                 # By its path, and without its folder on the import path (-P): importing this
                 # package first would only cost time.
-                [sys.executable, "-P", str(_CHILD), str(listener.fileno())],
+                [sys.executable, "-P", str(_CHILD), str(listener.fileno()), str(lock)],
                 env=_environment(),
                 stdin=subprocess.PIPE,
                 stdout=self._log,
@@ -107,8 +114,13 @@ class TemporaryServer:
         """Of the server's process."""
         return self._process.pid
 
-    def wait(self, seconds: float = STARTUP_BOUND) -> str:
-        """The address, once healthy. Raises :class:`RuntimeUnavailable`."""
+    def wait(self, seconds: float | None = None) -> str:
+        """The address, once healthy; waits 60 s, or as long as Prefect's setting says if longer.
+
+        Raises :class:`RuntimeUnavailable`.
+        """
+        if seconds is None:
+            seconds = max(STARTUP_BOUND, PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS.value())
         # The socket listens already: a request waits in its queue until the server takes it.
         probe = threading.Event()
         healthy: list[bool] = []

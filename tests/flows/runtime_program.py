@@ -82,7 +82,7 @@ def broken(notes: str) -> None:
 def main(name: str, notes: str, *more: str) -> int:
     """Run a flow as the command lines do."""
     chosen: Any = {"instant": instant, "hold": hold, "broken": broken}[name]
-    extra = dict(item.split("=", 1) for item in more)
+    extra: dict[str, Any] = {k: float(v) for k, v in (item.split("=", 1) for item in more)}
     runtime.warm()
     with runtime.prefect_runtime(say) as here:
         say(f"api {here.url} temporary={here.temporary}")

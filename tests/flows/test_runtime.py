@@ -162,6 +162,19 @@ def test_a_slot_that_a_server_lost_its_lease_of_is_freed_by_whoever_waits_for_it
     assert waited < 75
 
 
+def test_two_first_runs_at_the_same_time_share_one_new_database(
+    tmp_path: Path, notes: Path
+) -> None:
+    with (
+        program("instant", str(notes), "count=1", home=tmp_path) as one,
+        program("instant", str(notes), "count=1", home=tmp_path) as two,
+    ):
+        codes = [one.rest(), two.rest()]
+
+    assert codes == [0, 0], "\n".join(one.lines + two.lines)
+    assert rows(tmp_path, "select state_name from flow_run") == [("Completed",)] * 2
+
+
 def test_a_named_server_that_does_not_answer_is_said_with_what_to_do() -> None:
     with (
         pointed_at("http://127.0.0.1:9/api"),
