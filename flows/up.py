@@ -37,7 +37,7 @@ from flows.running import run_locally
 from flows.runtime import warm
 from flows.terminal import Exit, confirm, err, faults_shown, out, print_json, say, show_findings
 from flows.undo import undo
-from tasks.findings import error, refuse
+from tasks.findings import Finding, error, refuse
 from tasks.fleet import FleetResult, run_fleet
 from tasks.hooks import Happening
 from tasks.planned import planned
@@ -85,19 +85,33 @@ def up(
         with running(manifest, cluster, only, options) as here:
             seen = planned(here.run)
             keep(here.environment, "plan", plan_markdown(seen), counted(seen))
-            refuse(plan_findings(seen))
+            known = refuse(plan_findings(seen))
             if dry_run or seen.nothing_to_do:
                 result = nothing_done(here.environment, here.client, here.run.run_id)
                 return Completed(message=counted(seen), data=result.model_dump(mode="json"))
-            return bring_up(here, seen, parallel=parallel, continue_on_error=continue_on_error)
+            return bring_up(
+                here, seen, known, parallel=parallel, continue_on_error=continue_on_error
+            )
 
     return told(body)
 
 
-def bring_up(here: Session, seen: Survey, *, parallel: int, continue_on_error: bool) -> State[Any]:
-    """Preflight, the stages of every guest, verification; keeps and returns the result."""
-    findings = preflight(here.run, seen.building(), seen.inventory)
-    show_findings(findings)
+def bring_up(
+    here: Session,
+    seen: Survey,
+    known: tuple[Finding, ...],
+    *,
+    parallel: int,
+    continue_on_error: bool,
+) -> State[Any]:
+    """Preflight, the stages of every guest, verification; keeps and returns the result.
+
+    ``known``: the warnings that the plan has shown already.
+    """
+    found = preflight(here.run, seen.building(), seen.inventory)
+    new = [finding for finding in found if finding not in known]
+    show_findings(new)
+    findings = (*known, *new)
     troubles = happen("on_validate_success", here.environment)
     refuse(map(error, happen("on_apply_start", here.environment)))
     fleet = run_fleet(
@@ -166,7 +180,7 @@ def main(
                 say(f"warning: {notice}")
             seen = survey(here.client, here.environment, cluster=here.connection.name)
         err.print(plan_lines(seen))
-        refuse(plan_findings(seen))
+        show_findings(refuse(plan_findings(seen)))
         if dry_run or seen.nothing_to_do:
             if json:
                 print_json(nothing_done(here.environment, here.client).model_dump(mode="json"))

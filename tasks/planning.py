@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from blocks.manifest.plans import Action
 from tasks.capacity import check_inventory, next_free
-from tasks.findings import Finding, error
+from tasks.findings import Finding, error, warning
+from tasks.iso.checks import RenderError
+from tasks.iso.distros import UnknownDistro, distro
+from tasks.iso.remaster import is_remastered
+from tasks.iso.render import render
 from tasks.survey import Survey
 
 
@@ -14,7 +18,12 @@ def plan_findings(seen: Survey) -> tuple[Finding, ...]:
         error(plan.reason, _remedy(plan.action, seen, plan.vmid), guest=plan.label)
         for plan in seen.plan.refused
     ]
-    return (*found, *_owners(seen), *check_inventory(seen.building(), seen.inventory))
+    return (
+        *found,
+        *_owners(seen),
+        *_installations(seen),
+        *check_inventory(seen.building(), seen.inventory),
+    )
 
 
 def _remedy(action: Action, seen: Survey, vmid: int) -> str:
@@ -22,6 +31,30 @@ def _remedy(action: Action, seen: Survey, vmid: int) -> str:
         free = next_free(vmid, [row.vmid for row in seen.inventory.guests])
         return f"give it another vm_id, such as {free}"
     return "set it back in the manifest, or take the guest down and bring it up anew"
+
+
+def _installations(seen: Survey) -> list[Finding]:
+    """Installer files that cannot be written, and install media that will ask questions."""
+    found = []
+    for guest in seen.building():
+        if guest.source is None:
+            continue
+        try:
+            render(guest, env=seen.environment.name)
+        except (RenderError, UnknownDistro) as refusal:
+            found.append(error(str(refusal), guest=guest.label))
+            continue
+        wanted = distro(guest.source.installation.distro)
+        if wanted.remaster and not is_remastered(guest.source.iso):
+            found.append(
+                warning(
+                    f"the installer of {wanted.title} asks questions when it is booted from an "
+                    f"untouched ISO, and {guest.source.iso} looks like one",
+                    "rewrite it with `python -m flows.iso remaster` and name the result in `iso`",
+                    guest=guest.label,
+                )
+            )
+    return found
 
 
 def _owners(seen: Survey) -> list[Finding]:

@@ -70,6 +70,11 @@ def remaster_name(iso: str, key: str) -> str:
     return f"{stem.removesuffix('.iso')}.proxflow-{key[:12]}.iso"
 
 
+def is_remastered(iso: str) -> bool:
+    """Whether a file name or volume id is one that :func:`remaster_name` gave."""
+    return re.search(r"\.proxflow-[0-9a-f]{12}\.iso$", iso) is not None
+
+
 def remaster(
     source: Path,
     target: Path,
