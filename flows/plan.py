@@ -10,6 +10,7 @@ from flows.opening import reading
 from flows.parameters import ClusterName, Json, Manifest, Only
 from flows.plan_text import plan_lines
 from flows.terminal import Exit, faults_shown, out, print_json, say, show_findings
+from tasks.findings import forbids
 from tasks.planning import plan_findings
 from tasks.survey import survey
 
@@ -42,7 +43,7 @@ def main(
         else:
             out.print(plan_lines(seen))
         show_findings(findings)
-    if any(finding.severity == "error" for finding in findings):
+    if forbids(findings):
         raise SystemExit(int(Exit.BAD_INPUT))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from cyclopts import App
@@ -37,12 +38,12 @@ from flows.running import run_locally
 from flows.runtime import warm
 from flows.terminal import Exit, confirm, err, faults_shown, out, print_json, say, show_findings
 from flows.undo import undo
-from tasks.findings import Finding, error, refuse
+from tasks.findings import Finding, error, forbids, refuse
 from tasks.fleet import FleetResult, run_fleet
 from tasks.hooks import Happening
 from tasks.planned import planned
 from tasks.planning import plan_findings
-from tasks.preflight import preflight
+from tasks.preflight import find, joined, preflight
 from tasks.session import BOOT_TIMEOUT, Session
 from tasks.survey import Survey, survey
 
@@ -85,13 +86,16 @@ def up(
         with running(manifest, cluster, only, options) as here:
             seen = planned(here.run)
             keep(here.environment, "plan", plan_markdown(seen), counted(seen))
-            known = refuse(plan_findings(seen))
-            if dry_run or seen.nothing_to_do:
-                result = nothing_done(here.environment, here.client, here.run.run_id)
-                return Completed(message=counted(seen), data=result.model_dump(mode="json"))
-            return bring_up(
-                here, seen, known, parallel=parallel, continue_on_error=continue_on_error
-            )
+            if not seen.nothing_to_do:
+                known = plan_findings(seen)
+                findings = preflight(here.run, seen.building(), seen.inventory, known)
+                show_findings([finding for finding in findings if finding not in known])
+                if not dry_run:
+                    return bring_up(
+                        here, seen, findings, parallel=parallel, continue_on_error=continue_on_error
+                    )
+            result = nothing_done(here.environment, here.client, here.run.run_id)
+            return Completed(message=counted(seen), data=result.model_dump(mode="json"))
 
     return told(body)
 
@@ -99,19 +103,15 @@ def up(
 def bring_up(
     here: Session,
     seen: Survey,
-    known: tuple[Finding, ...],
+    findings: Sequence[Finding],
     *,
     parallel: int,
     continue_on_error: bool,
 ) -> State[Any]:
-    """Preflight, the stages of every guest, verification; keeps and returns the result.
+    """The stages of every guest, then verification; keeps and returns the result.
 
-    ``known``: the warnings that the plan has shown already.
+    ``findings``: the warnings of plan and preflight.
     """
-    found = preflight(here.run, seen.building(), seen.inventory)
-    new = [finding for finding in found if finding not in known]
-    show_findings(new)
-    findings = (*known, *new)
     troubles = happen("on_validate_success", here.environment)
     refuse(map(error, happen("on_apply_start", here.environment)))
     fleet = run_fleet(
@@ -179,8 +179,13 @@ def main(
             for notice in here.client.notices:
                 say(f"warning: {notice}")
             seen = survey(here.client, here.environment, cluster=here.connection.name)
+            findings = plan_findings(seen)
+            if dry_run or forbids(findings):
+                # Everything at once: what the preflight of the run would find, too.
+                more = find(here.client, here.connection, seen.building(), seen.inventory)
+                findings = joined(findings, more)
         err.print(plan_lines(seen))
-        show_findings(refuse(plan_findings(seen)))
+        show_findings(refuse(findings))
         if dry_run or seen.nothing_to_do:
             if json:
                 print_json(nothing_done(here.environment, here.client).model_dump(mode="json"))
@@ -212,7 +217,8 @@ def show_result(result: UpResult, *, manifest: str, json: bool) -> None:
     out.print()
     out.print(result_table(result))
     for text in result.warnings:
-        out.print(f"[yellow]warning:[/] {text}", markup=True, soft_wrap=True)
+        out.print("[yellow]warning:[/] ", end="")
+        out.print(text, markup=False, soft_wrap=True)
     for text in result.errors:
         out.print("[red]error:[/] ", end="")
         out.print(text, markup=False, soft_wrap=True)

@@ -121,8 +121,8 @@ def _storage(
             s.storage for s in inventory.storages if s.node == guest.node and content in s.content
         ]
         return error(
-            f"storage {storage} on {guest.node} does not take content {content!r}, which "
-            f"{purpose} need; it takes {', '.join(sorted(row.content)) or 'nothing'}",
+            f"storage {storage} on {guest.node} does not take content {content!r}, needed "
+            f"for {purpose}; it takes {', '.join(sorted(row.content)) or 'nothing'}",
             f"enable it under Datacenter, Storage, or use {' or '.join(fitting) or 'another'}",
             guest=guest.label,
         )

@@ -52,9 +52,14 @@ class PreflightFailed(Exception):
         return PreflightFailed, (self.findings,)
 
 
+def forbids(findings: Iterable[Finding]) -> bool:
+    """Whether there is an error among them."""
+    return any(finding.severity == "error" for finding in findings)
+
+
 def refuse(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Raise PreflightFailed if there is an error among them; else give them back."""
     found = tuple(findings)
-    if any(finding.severity == "error" for finding in found):
+    if forbids(found):
         raise PreflightFailed(found)
     return found

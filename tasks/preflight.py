@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -34,13 +34,25 @@ T = TypeVar("T")
 
 
 @whole("preflight")
-def preflight(run: RunRef, guests: Sequence[Guest], inventory: Inventory) -> tuple[Finding, ...]:
+def preflight(
+    run: RunRef,
+    guests: Sequence[Guest],
+    inventory: Inventory,
+    known: Sequence[Finding] = (),
+) -> tuple[Finding, ...]:
     """The warnings about the guests that are to be created.
 
-    Raises PreflightFailed with all findings where there is an error among them.
+    ``known``: what the plan has shown. Raises PreflightFailed with all findings, those included,
+    where there is an error among them.
     """
     here = session(run)
-    return refuse(find(here.client, here.connection, guests, inventory))
+    return refuse(joined(known, find(here.client, here.connection, guests, inventory)))
+
+
+def joined(*several: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Findings of several checks, errors first, each once."""
+    every = dict.fromkeys(finding for found in several for finding in found)
+    return tuple(sorted(every, key=lambda finding: finding.severity))
 
 
 def find(
@@ -75,16 +87,15 @@ def find(
             for address in guest.ssh_addresses[:1]
         }
         who = connection.token_id or connection.user or "the caller"
-        found = [
-            *_version(client),
-            *check_rights(guests, rights.result(), who),
-            *check_inventory(guests, inventory),
-            *_bridges(guests, {node: job.result() for node, job in switches.items()}),
-            *_isos(guests, {place: job.result() for place, job in isos.items()}),
-            *_addresses(guests, strangers.result()),
-            *_answering({key: job.result() for key, job in banners.items()}),
-        ]
-    return tuple(sorted(dict.fromkeys(found), key=lambda finding: finding.severity))
+        return joined(
+            _version(client),
+            check_rights(guests, rights.result(), who),
+            check_inventory(guests, inventory),
+            _bridges(guests, {node: job.result() for node, job in switches.items()}),
+            _isos(guests, {place: job.result() for place, job in isos.items()}),
+            _addresses(guests, strangers.result()),
+            _answering({key: job.result() for key, job in banners.items()}),
+        )
 
 
 def _optional(read: Callable[[], T]) -> T | None:
