@@ -253,7 +253,7 @@ class Client:
         if answer.get("NeedTFA"):
             raise AuthenticationFailed(
                 f"{asked.user} needs a second factor, which a flow cannot give",
-                advice="Make an API token for this user; tokens need no second factor.",
+                advice="make an API token for this user; tokens need no second factor",
             )
         return str(answer["ticket"]), str(answer.get("CSRFPreventionToken", ""))
 
@@ -311,7 +311,7 @@ def _as_sent(trouble: ProxmoxError, method: str) -> ProxmoxError:
     return Unreachable(
         f"{trouble.message}; whether the {method} had its effect is unknown",
         effect_unknown=True,
-        advice=trouble.advice or "Look at the cluster before doing it again.",
+        advice=trouble.advice or "look at the cluster before doing it again",
     )
 
 

@@ -89,8 +89,8 @@ def load_cluster(name: str) -> ProxmoxCluster:
     except ValueError:
         raise BadSettings(
             [f"there is no Prefect block proxmox-cluster/{name}"],
-            advice="List them with `prefect block ls`; make one in the UI after "
-            "`prefect block register -m blocks`.",
+            advice="list them with `prefect block ls`; make one in the UI after "
+            "`prefect block register -m blocks`",
         ) from None
     if not isinstance(loaded, ProxmoxCluster):
         raise BadSettings([f"the Prefect block {name} is no Proxmox Cluster"])

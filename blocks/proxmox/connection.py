@@ -197,9 +197,9 @@ def resolve(name: str | None = None, *, context: str | None = None) -> Connectio
         return _named(chosen)
     raise BadSettings(
         ["no cluster is chosen"],
-        advice="Name one with --cluster, set PROXMOX_ENDPOINT, or write a context into "
-        f"{settings_file()} (docs/connecting.md). To try without a cluster: "
-        "`python -m deployments.lab start`, then --cluster lab.",
+        advice="name one with --cluster, set PROXMOX_ENDPOINT, or write a context into "
+        f"{settings_file()} (docs/connecting.md); to try without a cluster: "
+        "`python -m deployments.lab start`, then --cluster lab",
     )
 
 
@@ -235,7 +235,7 @@ def lab_state() -> Path:
 def lab_connection(state: Path | None = None) -> Connection:
     """The connection to the lab that serves from ``state`` (default: ``lab_state()``)."""
     file = (state or lab_state()) / "connection.json"
-    advice = "Start the lab: `python -m deployments.lab start`."
+    advice = "start the lab: `python -m deployments.lab start`"
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:

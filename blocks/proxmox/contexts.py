@@ -89,7 +89,7 @@ def context_settings(name: str) -> Written:
     if not file.exists():
         raise BadSettings(
             [f"cluster {name!r} is not known: {file} does not exist"],
-            advice="Write it (docs/connecting.md), or use --cluster lab or --cluster block:NAME.",
+            advice="write it (docs/connecting.md), or use --cluster lab or --cluster block:NAME",
         )
     document = _read(file)
     clusters = _clusters(file, document)

@@ -31,7 +31,7 @@ GATEWAY_STATUSES = frozenset({502, 503, 504, 595, 596, 597, 598, 599})
 """Statuses of a proxy that got no answer: a reverse proxy's, and those of Proxmox VE's own."""
 
 NEVER_SENT_STATUSES = frozenset({595})
-"""The node that took the call could not connect to the one that should have done it."""
+"""the node that took the call could not connect to the one that should have done it."""
 
 _DENIED = re.compile(r"Permission check failed(?: \((?P<path>/[^,)]*), *(?P<privileges>[^)]+)\))?")
 _GUEST_LOCK = re.compile(r"\b(?:VM|CT) is locked \((?P<lock>[\w-]+)\)")
@@ -63,7 +63,7 @@ _WRONG_STATE = re.compile(
 def _file_lock(text: str) -> ProxmoxError | None:
     if not _FILE_LOCK.search(text):
         return None
-    return Locked(text, advice="Another task works on it; the same call usually passes soon.")
+    return Locked(text, advice="another task works on it; the same call usually passes soon")
 
 
 def _guest_lock(text: str) -> ProxmoxError | None:
@@ -74,8 +74,8 @@ def _guest_lock(text: str) -> ProxmoxError | None:
     return Locked(
         text,
         lock=lock,
-        advice=f"Wait until the {lock} ends. If none is under way, a broken-off task left the "
-        "lock: `qm unlock ID` (or `pct unlock ID`) on the node removes it.",
+        advice=f"wait until the {lock} ends; if none is under way, a broken-off task left the "
+        "lock: `qm unlock ID` (or `pct unlock ID`) on the node removes it",
     )
 
 
@@ -85,20 +85,20 @@ def _root_only(text: str) -> ProxmoxError | None:
     return PermissionDenied(
         text,
         advice="Proxmox VE keeps this for root@pam with a password; no API token may do it, not "
-        "even one of root.",
+        "even one of root",
     )
 
 
 def _agent(text: str) -> ProxmoxError | None:
     if "No QEMU guest agent configured" in text:
         return AgentUnavailable(
-            text, configured=False, advice="Set the guest's option `agent: 1` and restart it."
+            text, configured=False, advice="set the guest's option `agent: 1` and restart it"
         )
     if "QEMU guest agent is not running" in text:
         return AgentUnavailable(
             text,
             configured=True,
-            advice="Install and start qemu-guest-agent in the guest, or wait until it is up.",
+            advice="install and start qemu-guest-agent in the guest, or wait until it is up",
         )
     return None
 
@@ -112,13 +112,13 @@ def _plain(
 def _conflict(text: str) -> ProxmoxError | None:
     if "file change by other user" not in text:
         return None
-    return Conflict(text, advice="Somebody else edits this guest; read its config again.")
+    return Conflict(text, advice="somebody else edits this guest; read its config again")
 
 
 def _no_quorum(text: str) -> ProxmoxError | None:
     if "no quorum" not in text:
         return None
-    return Unreachable(text, advice="The cluster has no quorum: see `pvecm status` on a node.")
+    return Unreachable(text, advice="the cluster has no quorum: see `pvecm status` on a node")
 
 
 # First match wins: locks and rights say more than the "does not exist" that may follow them.
@@ -156,12 +156,12 @@ def _denied(text: str) -> ProxmoxError:
     path = found["path"] if found else None
     privileges = tuple(re.split(r"[|,]\s*", found["privileges"])) if found and path else ()
     if path is None:
-        advice = "The server did not say which privilege; compare the role with docs/connecting.md."
+        advice = "the server did not say which privilege; compare the role with docs/connecting.md"
     else:
         needed = " or ".join(privileges)
         advice = (
-            f"Give {needed} on {path} to the user, and to the token itself if it has privilege "
-            "separation (`pveum acl modify`, see docs/connecting.md)."
+            f"give {needed} on {path} to the user, and to the token itself if it has privilege "
+            "separation (`pveum acl modify`, see docs/connecting.md)"
         )
     return PermissionDenied(text, privileges=privileges, path=path, advice=advice)
 
@@ -178,7 +178,7 @@ def _invalid(text: str, errors: Mapping[str, str]) -> ProxmoxError:
 
 def _not_supported(text: str, _: Mapping[str, str]) -> ProxmoxError:
     return NotSupported(
-        text, advice="This version of Proxmox VE lacks the call, or the path is misspelt."
+        text, advice="this version of Proxmox VE lacks the call, or the path is misspelt"
     )
 
 
@@ -203,8 +203,8 @@ def refusal(status: int, text: str, errors: Mapping[str, str] | None = None) -> 
         return Unreachable(
             f"{status} {text}".strip(),
             effect_unknown=status not in NEVER_SENT_STATUSES,
-            advice="The node that should answer is down, rebooting or not reachable from the "
-            "others.",
+            advice="the node that should answer is down, rebooting or not reachable from the "
+            "others",
         )
     if status == 404 or status < 400:
         return NotProxmox(f"answered {status} {text}".strip())

@@ -72,7 +72,7 @@ def _from_file(path: Path) -> ssl.SSLContext:
     except (ssl.SSLError, OSError):
         raise BadSettings(
             [f"ca_file: {path} holds no PEM certificate"],
-            advice="On a node the right file is /etc/pve/pve-root-ca.pem.",
+            advice="on a node the right file is /etc/pve/pve-root-ca.pem",
         ) from None
     return context
 
@@ -166,8 +166,8 @@ def tls_trouble(error: requests.exceptions.SSLError, connection: Connection) -> 
         return UntrustedCertificate(
             f"the certificate of {host}:{port} is not the pinned one: expected SHA-256 "
             f"fingerprint {connection.fingerprint}, seen {seen or 'none'}",
-            advice="If the node got a new certificate, compare with `pvenode cert info` on the "
-            "node and pin the new fingerprint. If not, somebody is in between.",
+            advice="if the node got a new certificate, compare with `pvenode cert info` on the "
+            "node and pin the new fingerprint; if not, somebody is in between",
         )
     found = next((e for e in causes(error) if isinstance(e, ssl.SSLCertVerificationError)), None)
     if found is None:
@@ -176,9 +176,9 @@ def tls_trouble(error: requests.exceptions.SSLError, connection: Connection) -> 
     return UntrustedCertificate(
         f"the certificate of {host}:{port} {_complaint(found, connection)}; its SHA-256 "
         f"fingerprint is {seen or 'not to be had'}",
-        advice="Compare the fingerprint with `pvenode cert info` on the node; if it is the same, "
-        f"pin it: `fingerprint: {seen}` in clusters.yaml, or PROXMOX_FINGERPRINT. Or give the "
-        "cluster's own authority, /etc/pve/pve-root-ca.pem, as `ca_file` (PROXMOX_CA_FILE).",
+        advice="compare the fingerprint with `pvenode cert info` on the node; if it is the same, "
+        f"pin it: `fingerprint: {seen}` in clusters.yaml, or PROXMOX_FINGERPRINT; or give the "
+        "cluster's own authority, /etc/pve/pve-root-ca.pem, as `ca_file` (PROXMOX_CA_FILE)",
     )
 
 

@@ -124,10 +124,10 @@ def _read_back(client: Client, node: str, volid: str, size: int) -> None:
     if row is None:
         raise BadUpload(
             f"{volid} was sent to {node}, but the storage does not list it",
-            advice="Does the user have Datastore.Audit on the storage?",
+            advice="does the user have Datastore.Audit on the storage?",
         )
     if row.size != size:
         raise BadUpload(
             f"{volid} on {node} has {row.size} bytes, {size} were sent ({human_size(size)})",
-            advice="Delete the volume and send it again; another upload may have overwritten it.",
+            advice="delete the volume and send it again; another upload may have overwritten it",
         )

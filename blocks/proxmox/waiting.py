@@ -26,10 +26,14 @@ from blocks.proxmox.refusals import understand
 
 FIRST_POLL = 0.05
 LAST_POLL = 2.0
+SHARED_POLL = 1.0
+"""Seconds between two reads of the shared list at most: one call serves all, so it may be often."""
 OWN_POLL = 5.0
-"""Seconds between two reads of a task's own status while the shared list is read."""
+"""Seconds between two reads of a task's own status while the shared list shows the task."""
 SHARED_FROM = 3
 """Waiting threads from which on one list serves better than a status each."""
+WITHOUT_LIST = 30.0
+"""Seconds without another try after the shared list could not be read."""
 TAIL = 10
 PAGE = 500
 
@@ -92,9 +96,17 @@ class _Waiter:
         self.deadline = now + timeout
         self.timeout = timeout
         self.exitstatus: str | None = None
-        self.next_own = now + FIRST_POLL
+        self.looked = now
         self.trouble: ProxmoxError | None = None
         self.lines = 0
+        self.listed = False
+
+    def next_look(self, *, shared: bool) -> float:
+        """When to ask for this very task again, on the monotonic clock."""
+        age = self.looked - self.started
+        if not shared or age == 0:
+            return self.looked + interval(age)
+        return self.looked + (OWN_POLL if self.listed else min(OWN_POLL, max(0.5, age)))
 
     @property
     def path(self) -> str:
@@ -111,6 +123,7 @@ class Waiting:
         self._waiters: set[_Waiter] = set()
         self._reading = False
         self._next_read = 0.0
+        self._alone_until = 0.0
 
     def wait(
         self,
@@ -145,11 +158,14 @@ class Waiting:
     def _step(self, waiter: _Waiter) -> None:
         """Sleep until something is due, then do it: the shared read, the own one, or give up."""
         with self._changed:
+            # Asked again under the lock: the shared reader may just have told.
+            if waiter.exitstatus is not None:
+                return
             now = time.monotonic()
             if now >= waiter.deadline:
                 raise self._too_late(waiter)
-            shared = len(self._waiters) >= SHARED_FROM
-            due = waiter.next_own
+            shared = len(self._waiters) >= SHARED_FROM and now >= self._alone_until
+            due = waiter.next_look(shared=shared)
             if shared and not self._reading:
                 due = min(due, self._next_read)
             if now < due:
@@ -160,7 +176,7 @@ class Waiting:
         if lead:
             self._read_list()
             return
-        self._read_own(waiter, shared=shared)
+        self._read_own(waiter)
 
     def _too_late(self, waiter: _Waiter) -> ProxmoxError:
         if waiter.trouble is not None:
@@ -172,10 +188,10 @@ class Waiting:
         return TaskTimeout(
             waiter.upid,
             waiter.timeout,
-            advice="It may still run: look at the node's task list before doing it again.",
+            advice="it may still run: look at the node's task list before doing it again",
         )
 
-    def _read_own(self, waiter: _Waiter, *, shared: bool) -> None:
+    def _read_own(self, waiter: _Waiter) -> None:
         try:
             status = self._client.get(waiter.path + "/status")
         except ProxmoxError as error:
@@ -186,30 +202,33 @@ class Waiting:
             waiter.trouble = None
             if status.get("status") == "stopped":
                 waiter.exitstatus = str(status.get("exitstatus") or "unexpected end")
-        now = time.monotonic()
-        age = now - waiter.started
-        waiter.next_own = now + (min(OWN_POLL, max(0.5, age)) if shared else interval(age))
+        waiter.looked = time.monotonic()
 
     def _read_list(self) -> None:
-        ended: dict[str, str] = {}
+        rows: list[dict[str, Any]] | None = None
         try:
-            ended = _ended(self._client.get("/cluster/tasks"))
+            rows = self._client.get("/cluster/tasks")
         except ProxmoxError:
             # Whoever may not read the list, or gets no answer, still asks for his own task.
             pass
         finally:
             with self._changed:
-                self._settle(ended)
+                if rows is None:
+                    self._alone_until = time.monotonic() + WITHOUT_LIST
+                self._settle(rows or [])
 
-    def _settle(self, ended: dict[str, str]) -> None:
+    def _settle(self, rows: list[dict[str, Any]]) -> None:
         now = time.monotonic()
+        listed = {str(row.get("upid")) for row in rows}
+        ended = _ended(rows)
         for waiter in self._waiters:
             if waiter.exitstatus is None and waiter.upid in ended:
                 waiter.exitstatus = ended[waiter.upid]
                 waiter.trouble = None
+            waiter.listed = waiter.upid in listed
         ages = [now - waiter.started for waiter in self._waiters if waiter.exitstatus is None]
         self._reading = False
-        self._next_read = now + interval(min(ages, default=0.0))
+        self._next_read = now + min(SHARED_POLL, interval(min(ages, default=0.0)))
         self._changed.notify_all()
 
     def _follow(self, waiter: _Waiter, log: list[str], on_log: Callable[[str], None]) -> None:

@@ -126,18 +126,18 @@ def refused(error: ResourceException, connection: Connection) -> ProxmoxError:
 def _login_advice(connection: Connection) -> str:
     if connection.token_id:
         return (
-            "Check the token's id (USER@REALM!NAME), its secret and its expiry: `pveum user token "
-            f"list {connection.token_id.partition('!')[0]}`. A lost secret cannot be shown "
-            "again; make a new token (docs/connecting.md)."
+            "check the token's id (USER@REALM!NAME), its secret and its expiry: `pveum user token "
+            f"list {connection.token_id.partition('!')[0]}`; a lost secret cannot be shown "
+            "again; make a new token (docs/connecting.md)"
         )
-    return "Check user, realm (root@pam, NAME@pve) and password."
+    return "check user, realm (root@pam, NAME@pve) and password"
 
 
 def not_proxmox(connection: Connection, what: str) -> NotProxmox:
     """Something else listens at the endpoint."""
     return NotProxmox(
         f"{connection.endpoint} is no Proxmox VE API: it {what}",
-        advice="The API listens on port 8006 of every node; check host and port.",
+        advice="the API listens on port 8006 of every node; check host and port",
     )
 
 
@@ -172,19 +172,19 @@ def _connection_failed(error: requests.RequestException, connection: Connection)
     if lookup is not None:
         unknown = Unreachable(
             f"the name {connection.host} cannot be resolved",
-            advice="Check the spelling and this machine's DNS, or give the address.",
+            advice="check the spelling and this machine's DNS, or give the address",
         )
         unknown.transient = lookup.errno == socket.EAI_AGAIN
         return unknown
     if any(isinstance(e, ConnectionRefusedError) for e in found):
         return Unreachable(
             f"{at} refuses connections",
-            advice="Is it the right port (8006), and does pveproxy run on that node?",
+            advice="is it the right port (8006), and does pveproxy run on that node?",
         )
     if isinstance(error, requests.ConnectTimeout):
         return Unreachable(
             f"{at} does not answer",
-            advice="The host is down, or a firewall drops the connection.",
+            advice="the host is down, or a firewall drops the connection",
         )
     if any(isinstance(e, urllib3_errors.NewConnectionError) for e in found):
         cause = next((e.strerror for e in found if isinstance(e, OSError) and e.strerror), None)
