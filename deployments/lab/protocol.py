@@ -42,3 +42,10 @@ class ReasonProtocol(H11Protocol):
             await inner(scope, receive, send)
 
         self.app = app
+
+    def shutdown(self) -> None:
+        """End an idle connection at once; waiting for the peer's TLS goodbye takes a second."""
+        idle = self.cycle is None or self.cycle.response_complete
+        super().shutdown()
+        if idle:
+            self.transport.abort()
