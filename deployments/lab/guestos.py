@@ -185,6 +185,8 @@ class GuestLife:
         run = self.running(vmid)
         if run is None:
             return f"vm{vmid}"
+        if run.kind == "lxc":
+            return run.values.get("hostname", f"CT{vmid}")
         found = (run.mark or {}).get("hostname") or run.values.get("name") or f"vm{vmid}"
         return str(found)
 

@@ -86,11 +86,13 @@ class Gateway:
         """The guest at an address or of a name; of several, the one that was up first."""
         running = [run for run in self._lab.life.all_running() if run.interfaces]
         found = [run for run in running if _has_address(run, host)] or [
-            run
-            for run in running
-            if host in (self._lab.life.host_name(run.vmid), run.values.get("name"))
+            run for run in running if host.lower() in self._names(run)
         ]
         return min(found, key=lambda run: run.phase_since, default=None)
+
+    def _names(self, run: Run) -> set[str]:
+        full = {self._lab.life.host_name(run.vmid).lower(), run.values.get("name", "").lower()}
+        return {name for name in full | {name.partition(".")[0] for name in full} if name}
 
 
 def _has_address(run: Run, host: str) -> bool:

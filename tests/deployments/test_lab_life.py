@@ -205,3 +205,60 @@ def test_guests_tasks_and_credentials_survive_a_restart_of_the_lab(tmp_path: Pat
     assert after["volumes"] == before["volumes"]
     assert status["status"] == "running"
     assert [row["type"] for row in finished] == ["qmstart", "qmcreate"]
+
+
+def test_a_container_is_up_at_once_and_shows_its_addresses_to_the_host(client: Client) -> None:
+    archive = client.lab.state / "storage" / "pve1" / "local" / "template" / "cache"
+    archive.mkdir(parents=True, exist_ok=True)
+    (archive / "debian-13-standard_13.1-1_amd64.tar.zst").write_bytes(b"x" * 100)
+    made = client.task(
+        "POST",
+        "/nodes/pve1/lxc",
+        vmid=120,
+        hostname="ct1",
+        ostemplate="local:vztmpl/debian-13-standard_13.1-1_amd64.tar.zst",
+        rootfs="local-lvm:2",
+        net0="name=eth0,bridge=vmbr0,ip=10.77.0.20/16",
+    )
+    assert made == "OK"
+
+    assert client.task("POST", "/nodes/pve1/lxc/120/status/start") == "OK"
+
+    rows = {row["name"]: row for row in client.get("/nodes/pve1/lxc/120/interfaces")}
+    assert rows["eth0"]["inet"] == "10.77.0.20/16"
+    assert client.ssh_banner("ct1").startswith("SSH-2.0-")
+
+
+def test_a_clone_of_an_installed_template_boots_with_the_addresses_given_to_it(
+    client: Client, tmp_path: Path
+) -> None:
+    text = KICKSTART.format(mac=MAC.format(121), ip="10.77.0.21", name="gold", finish="poweroff")
+    iso = seed(client, tmp_path, "seed121.iso", "OEMDRV", {"ks.cfg": text})
+    create(client, 121, ide2=ROCKY, ide3=iso, boot="order=scsi0;ide2", scsi1="local-lvm:cloudinit")
+    start(client, 121)
+    eventually(lambda: client.get("/nodes/pve1/qemu/121/status/current")["status"] == "stopped")
+    assert client.task("POST", "/nodes/pve1/qemu/121/template") == "OK"
+    assert client.task("POST", "/nodes/pve1/qemu/121/clone", newid=122, name="copy") == "OK"
+    client.call("PUT", "/nodes/pve1/qemu/122/config", ipconfig0="ip=10.77.0.22/16")
+
+    start(client, 122)
+
+    assert "10.77.0.22" in eventually(lambda: addresses(client, 122))
+
+
+def test_a_rolled_back_disk_forgets_what_was_installed_after_the_snapshot(
+    client: Client, tmp_path: Path
+) -> None:
+    text = KICKSTART.format(mac=MAC.format(123), ip="10.77.0.23", name="back", finish="poweroff")
+    iso = seed(client, tmp_path, "seed123.iso", "OEMDRV", {"ks.cfg": text})
+    create(client, 123, ide2=ROCKY, ide3=iso, boot="order=scsi0;ide2")
+    base = "/nodes/pve1/qemu/123"
+    assert client.task("POST", f"{base}/snapshot", snapname="empty") == "OK"
+    start(client, 123)
+    eventually(lambda: client.get(f"{base}/status/current")["status"] == "stopped")
+
+    assert client.task("POST", f"{base}/snapshot/empty/rollback") == "OK"
+
+    client.call("PUT", f"{base}/config", boot="order=scsi0")
+    start(client, 123)
+    assert eventually(lambda: life(client, 123).get("note")) == "no bootable device"
