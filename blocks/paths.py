@@ -1,4 +1,4 @@
-"""Paths: where a user's settings and state are kept, and what a text names."""
+"""Paths: where a user's settings, state and caches are kept, and what a text names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from platformdirs import user_config_path, user_state_path
+from platformdirs import user_cache_path, user_config_path, user_state_path
 
 
 def state_dir(env: Mapping[str, str] | None = None) -> Path:
@@ -26,6 +26,15 @@ def config_dir(env: Mapping[str, str] | None = None) -> Path:
     """
     given = (os.environ if env is None else env).get("PROXFLOW_CONFIG_DIR")
     return Path(given).expanduser() if given else user_config_path("proxflow")
+
+
+def cache_dir(env: Mapping[str, str] | None = None) -> Path:
+    """The folder for what can be made or fetched again: install ISOs.
+
+    ``PROXFLOW_CACHE_DIR`` names another one.
+    """
+    given = (os.environ if env is None else env).get("PROXFLOW_CACHE_DIR")
+    return Path(given).expanduser() if given else user_cache_path("proxflow")
 
 
 def named_path(text: str, beside: Path | None = None) -> Path:

@@ -271,6 +271,8 @@ def _source(
     whole = re.match(r"[A-Za-z][A-Za-z0-9_.-]*:", iso.image)
     return IsoSource(
         iso=iso.image if whole else f"{iso.storage}:iso/{iso.image.removeprefix('iso/')}",
+        origin=iso.source,
+        sha256=iso.checksum.removeprefix("sha256:") if iso.checksum else None,
         seed_storage=iso.kickstart_storage or iso.storage,
         installation=_installation(env, plan, kickstart, hosts, root_slot),
     )

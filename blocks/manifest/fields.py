@@ -13,6 +13,8 @@ from blocks.units import parse_size
 _LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 _TAG = re.compile(r"[a-z0-9_][a-z0-9_.+-]*")
 _MAC = re.compile(r"[0-9A-F]{2}(?::[0-9A-F]{2}){5}")
+_CHECKSUM = re.compile(r"(?:sha256:)?(?P<hex>[0-9A-Fa-f]{64})")
+_URL = re.compile(r"https?://[^\s/@?#]+/[^\s#]*")
 _SLOT = re.compile(r"scsi(?:[12]?[0-9]|30)|virtio(?:[0-9]|1[0-5])|sata[0-5]|ide[0-3]")
 
 DNS_RULE = "use letters, digits and dashes, at most 63, no dash at either end"
@@ -140,6 +142,24 @@ def normal_tag(text: str) -> str:
     return tag
 
 
+def _checksum(text: str) -> str:
+    found = _CHECKSUM.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(
+            "is no SHA-256 checksum; write sha256: and the 64 hexadecimal digits of sha256sum"
+        )
+    return f"sha256:{found['hex'].lower()}"
+
+
+def _iso_origin(text: str) -> str:
+    origin = text.strip()
+    if not origin:
+        raise ValueError("is empty; write the path of an ISO, or its URL")
+    if "://" in origin and not _URL.fullmatch(origin):
+        raise ValueError("is no URL of an ISO; write https://HOST/PATH, without a password in it")
+    return origin
+
+
 _TAGS_SCHEMA = {
     "anyOf": [
         {"type": "array", "items": {"type": "string"}},
@@ -155,6 +175,8 @@ Size = Annotated[
 ]
 Mac = Annotated[str, AfterValidator(_mac)]
 Slot = Annotated[str, AfterValidator(_slot)]
+Checksum = Annotated[str, AfterValidator(_checksum)]
+IsoOrigin = Annotated[str, AfterValidator(_iso_origin)]
 Ip = IPvAnyAddress
 Interface = Annotated[
     str, BeforeValidator(_interface), WithJsonSchema({"type": "string", "pattern": "/|\\$\\{"})

@@ -138,6 +138,10 @@ class IsoSource(Model):
 
     kind: Literal["iso"] = "iso"
     iso: str = Field(description="Volume id of the install ISO", examples=["local:iso/rocky9.iso"])
+    origin: str | None = Field(
+        default=None, description="Absolute path or URL of that ISO, for a storage that lacks it"
+    )
+    sha256: str | None = Field(default=None, description="Of the origin, in hex; set for URLs")
     seed_storage: str = Field(description="Storage that takes the seed ISO")
     installation: Installation
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from blocks.manifest.fields import (
     AddressOrInterface,
+    Checksum,
     DnsName,
     Interface,
     Ip,
+    IsoOrigin,
     Mac,
     Size,
     Slot,
@@ -174,6 +176,16 @@ class Iso(Model):
     guest_os_type: str = Field(
         default="l26", pattern=r"^[a-z0-9]+$", description="ostype of the VM", examples=["l26"]
     )
+    source: IsoOrigin | None = Field(
+        default=None,
+        description="Where the ISO comes from if the storage lacks it: a path here, or a URL",
+        examples=["~/iso/ubuntu-24.04.3-live-server-amd64.iso", "https://example.com/debian.iso"],
+    )
+    checksum: Checksum | None = Field(
+        default=None,
+        description="SHA-256 of the source; needed for a URL",
+        examples=["sha256:" + "0123456789abcdef" * 4],
+    )
     kickstart_storage: str | None = Field(
         default=None,
         description="Storage of the seed ISO; that of the ISO if unset",
@@ -184,6 +196,14 @@ class Iso(Model):
         description="Taken for compatibility; not used",
         examples=["/usr/lib/ISOLINUX"],
     )
+
+    @model_validator(mode="after")
+    def _a_url_has_a_checksum(self) -> Self:
+        if self.checksum is None and self.source is not None and "://" in self.source:
+            raise ValueError("has a URL as source, but no checksum; add 'checksum: sha256:HEX'")
+        if self.checksum is not None and self.source is None:
+            raise ValueError("has a checksum, but no source; add 'source: PATH' or a URL")
+        return self
 
 
 class NodeDefaults(Model):

@@ -17,6 +17,7 @@ from blocks.manifest.faults import Fault, ManifestError, nearest, show_path, sug
 from blocks.manifest.generated import Generator
 from blocks.manifest.hooks import OLDER_SPELLINGS
 from blocks.manifest.layers import layers
+from blocks.manifest.origins import expand_origins
 from blocks.manifest.profiles import known_profiles, profile_files
 from blocks.manifest.reader import Reader
 from blocks.manifest.secrets import Resolver, Secrets
@@ -70,6 +71,7 @@ def load(
     if hypervisor is not None:
         _merge_defaults(hypervisor)
         expand_keys(hypervisor, faults, files)
+        expand_origins(hypervisor, faults)
     # Files that could not be read leave holes, of which nothing more is to be said.
     _present_hooks(root)
     document = validate(Env, root, faults)
