@@ -28,12 +28,28 @@ Durations are those of a real cluster times --time-scale: 1 is real time (an ins
 minutes), 0 is immediate.
 """
 
+SEED_HELP = """\
+A seed file, every key optional (defaults as above):
+
+  nodes: [{name: alpha, cores: 16, memory_mib: 131072}]
+  bridges: [{name: vmbr0, cidr: 10.77.0.1/16, vlan_aware: true}]
+  storages: [{name: local, type: dir, content: [iso, images], path: /var/lib/vz, size_gib: 100}]
+  default_isos: false
+  files: [{storage: local, name: big.iso, size: 1000000, nodes: [alpha]}]
+  users: [{userid: ops@pve, password: ..., tokens: [{name: t, secret: ..., privsep: true}],
+           acl: [{path: /vms, role: PVEVMAdmin, token: t}]}]
+  pools: [web]
+  guests: [{vmid: 100, node: alpha, pool: web, running: true,
+            config: {name: web1, scsi0: "local:8", net0: "virtio,bridge=vmbr0"}}]
+"""
+
 
 def build_parser() -> argparse.ArgumentParser:
     """The command line's grammar."""
     parser = argparse.ArgumentParser(
         prog="python -m deployments.lab",
         description=DESCRIPTION,
+        epilog=SEED_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = ("serve", "start", "stop", "status", "reset")

@@ -95,4 +95,8 @@ def _one_line(value: str) -> str:
 
 
 def _encode(line: str) -> str:
-    return "".join(c if c.isprintable() and c != "%" else f"%{ord(c):02X}" for c in line)
+    return "".join(c if c.isprintable() and c != "%" else _percent(c) for c in line)
+
+
+def _percent(character: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in character.encode())

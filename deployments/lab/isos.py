@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,19 @@ def make_iso(file: Path, label: str, files: dict[str, str]) -> None:
 
 
 def read_iso(file: Path) -> IsoContent:
-    """Label and small root files of an image; empty for anything that is no ISO 9660."""
+    """Label and small root files of an image; empty for anything that is no ISO 9660.
+
+    An unchanged file is read only once.
+    """
+    try:
+        stat = file.stat()
+    except FileNotFoundError:
+        return IsoContent()
+    return _read_iso(file, stat.st_mtime_ns, stat.st_size)
+
+
+@lru_cache(maxsize=256)
+def _read_iso(file: Path, _changed: int, _size: int) -> IsoContent:
     import pycdlib
     from pycdlib.pycdlibexception import PyCdlibException
 
