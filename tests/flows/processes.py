@@ -6,8 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
@@ -18,8 +19,16 @@ ROOT = Path(__file__).parents[2]
 class Program:
     """A running command whose output is read until a line that a test waits for."""
 
-    def __init__(self, *command: str, home: Path, api: str | None = None, cwd: Path = ROOT) -> None:
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("PREFECT")}
+    def __init__(
+        self,
+        *command: str,
+        home: Path,
+        api: str | None = None,
+        cwd: Path = ROOT,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("PREFECT")}
+        environment = {**kept, **(variables or {})}
         environment["PREFECT_HOME"] = str(home)
         environment["PREFECT_SERVER_ANALYTICS_ENABLED"] = "false"
         environment["PREFECT_WORKER_QUERY_SECONDS"] = "1"
@@ -58,6 +67,14 @@ class Program:
         self.lines.extend(line.rstrip() for line in self.process.stdout)
         return self.process.wait()
 
+    def stop(self, seconds: float = 20) -> None:
+        """End it by SIGTERM; a Prefect worker sometimes ignores that, and is killed then."""
+        self.send(signal.SIGTERM)
+        timer = threading.Timer(seconds, self.process.kill)
+        timer.start()
+        self.rest()
+        timer.cancel()
+
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
@@ -82,8 +99,7 @@ def prefect_server(home: Path) -> Iterator[str]:
         try:
             yield url
         finally:
-            server.send(signal.SIGTERM)
-            server.rest()
+            server.stop()
 
 
 def eventually(look: object, seconds: float) -> bool:

@@ -5,6 +5,8 @@ import os
 import re
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,9 +38,25 @@ class Served:
         self.url = url
         self.home = home
         self.clone = clone
+        self.lab = {
+            "PROXFLOW_LAB_STATE": str(home / "lab"),
+            "PROXFLOW_STATE_DIR": str(home / "state"),
+        }
 
     def start(self, *words: str, cwd: Path | None = None) -> Program:
-        return Program("-m", "prefect", *words, home=self.home, api=self.url, cwd=cwd or self.clone)
+        return Program(
+            *("-m", "prefect", *words),
+            home=self.home,
+            api=self.url,
+            cwd=cwd or self.clone,
+            variables=self.lab,
+        )
+
+    def simulated_cluster(self, *words: str) -> int:
+        command = ("-m", "deployments.lab", *words)
+        return subprocess.run(
+            [sys.executable, *command], cwd=ROOT, env={**os.environ, **self.lab}, check=False
+        ).returncode
 
     def prefect(self, *words: str, cwd: Path | None = None) -> tuple[int, list[str]]:
         with self.start(*words, cwd=cwd) as command:
@@ -76,8 +94,7 @@ def worker(served: Served) -> Iterator[Program]:
     assert code == 0, "\n".join(lines)
     with served.start("worker", "start", "--pool", "local", cwd=served.home) as worker:
         yield worker
-        worker.send(signal.SIGTERM)
-        worker.rest()
+        worker.stop()
 
 
 def started(served: Served, flow: str, notes: Path) -> None:
@@ -164,3 +181,26 @@ def test_a_run_whose_process_is_killed_runs_the_hook_as_crashed(
     same = notes.read_text() == f"CRASHED pid={pid}\n"
     assert notes.read_text().startswith("CRASHED pid=")
     assert same is (number == signal.SIGTERM)
+
+
+def test_an_environment_comes_up_and_is_verified_and_goes_down_by_deployments(
+    served: Served,
+) -> None:
+    manifest = ROOT / "deployments/environments/lab/env.yaml"
+    code, lines = served.prefect("--no-prompt", "deploy", "--all")
+    assert code == 0, "\n".join(lines)
+    assert served.simulated_cluster("start", "--time-scale", "0.02") == 0
+    worker = served.start("worker", "start", "--pool", "local-process")
+    try:
+        for name in FLOWS:
+            code, lines = served.prefect(
+                "deployment",
+                "run",
+                f"{name}/local",
+                *("-p", f"manifest={manifest}", "-p", "cluster=lab", "--watch"),
+            )
+            ended = next(run for run in served.runs() if run.deployment_id and run.end_time)
+            assert code == 0, "\n".join([*lines, str(ended.state)])
+    finally:
+        worker.stop()
+        served.simulated_cluster("stop")
