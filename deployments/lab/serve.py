@@ -7,9 +7,10 @@ import contextlib
 import hashlib
 import json
 import os
+import signal
 import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,15 @@ def ensure_certificate(root: Path) -> tuple[Path, Path, str]:
     return authority, server, ":".join(digest[n : n + 2] for n in range(0, len(digest), 2))
 
 
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handling, which ends the process before the lab has cleaned up."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to whoever serves the lab."""
+        yield
+
+
 @asynccontextmanager
 async def serving(
     root: Path,
@@ -84,7 +94,7 @@ async def serving(
         ssl_keyfile=str(server_pem),
         timeout_graceful_shutdown=1,
     )
-    server = uvicorn.Server(config)
+    server = _Server(config)
     gateway = Gateway(lab)
     await gateway.start(proxy_port)
     running = asyncio.create_task(server.serve([listener]))
@@ -116,9 +126,12 @@ async def serving(
 
 
 async def serve_until_stopped(root: Path, **options: Any) -> None:
-    """Serve until SIGTERM or SIGINT, which uvicorn turns into a clean end."""
-    async with serving(root, **options) as (_lab, connection, server):
+    """Serve until SIGTERM or SIGINT; both are a clean end."""
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    async with serving(root, **options) as (_lab, connection, _server):
         print(f"lab: {connection['endpoint']} (state {root}, pid {connection['pid']})", flush=True)
         print(f"lab: certificate SHA-256 {connection['fingerprint']}", flush=True)
-        while not server.should_exit:
-            await asyncio.sleep(0.05)
+        await stopped.wait()

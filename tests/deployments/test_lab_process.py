@@ -76,6 +76,17 @@ def test_stop_ends_the_process_and_status_tells(state: Path) -> None:
         os.kill(int(lab.connection["pid"]), 0)
 
 
+def test_a_terminated_lab_ends_well_and_takes_its_connection_file_along(state: Path) -> None:
+    command = [sys.executable, "-m", "deployments.lab", "serve", "--state", str(state)]
+    serving = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    eventually((state / "connection.json").exists)
+
+    serving.terminate()
+
+    assert serving.wait(timeout=20) == 0
+    assert not (state / "connection.json").exists()
+
+
 def test_two_labs_serve_side_by_side(state: Path, tmp_path: Path) -> None:
     other_state = tmp_path / "other"
     one, other = started(state), started(other_state)
