@@ -8,7 +8,7 @@ from blocks.manifest.guest import Guest
 from blocks.units import format_size
 from tasks.drives import in_turn
 from tasks.errors import StageError
-from tasks.journal import write_entry
+from tasks.journal import entry_for, write_entry
 from tasks.live import Live, config_path
 from tasks.plan import diff, update_params
 from tasks.session import Session, session
@@ -45,13 +45,12 @@ def apply(here: Session, guest: Guest, live: Live) -> None:
     if wanted.delete:
         changed["delete"] = ",".join(wanted.delete)
     touched = [*wanted.put, *wanted.delete]
-    write_entry(
-        here.environment.name,
-        here.run.run_id,
+    entry = entry_for(
         guest,
         {key: live.config.get(key) for key in touched},
         grown=tuple(slot for slot, _ in wanted.resizes),
     )
+    write_entry(here.environment.name, here.run.run_id, entry)
     if changed:
         if digest := live.config.get("digest"):
             changed["digest"] = digest  # refuse where somebody else wrote in between
@@ -64,3 +63,6 @@ def apply(here: Session, guest: Guest, live: Live) -> None:
             disk=slot,
             size=format_size(size),
         )
+    now = here.require(guest).config
+    after = {key: now.get(key) for key in touched}
+    write_entry(here.environment.name, here.run.run_id, entry.model_copy(update={"after": after}))

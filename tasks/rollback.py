@@ -76,8 +76,8 @@ def undo_run(
     """Undo everything that the run made, in reverse order; errors are gathered, not raised.
 
     ``vmids``: the guests that the run may still be creating, which are waited for.
-    ``keep_ready`` leaves the guests alone whose installation the run has finished, for runs that
-    were to continue on errors. Raises ProxmoxError only where the cluster cannot be read at all.
+    ``keep_ready`` leaves the guests alone whose installation or change the run has finished, for
+    runs that were to continue on errors. Raises ProxmoxError only where the cluster cannot be read at all.
     """
     settle(client, vmids)
     inventory = read_inventory(client)
@@ -111,7 +111,10 @@ def undo_run(
             say(f"removed {seed.volume.volid}")
             seeds.append(seed.volume.volid)
     notes: list[str] = []
-    restored = restore(client, read_journal(env, run_id), errors, notes, say)
+    entries = read_journal(env, run_id)
+    if keep_ready:
+        entries = tuple(entry for entry in entries if entry.after is None)
+    restored = restore(client, entries, errors, notes, say)
     if not errors:
         close_journal(env, run_id)
     return Undone(
@@ -154,25 +157,33 @@ def restore(
     for entry in reversed(entries):
         name = f"VM {entry.vmid} ({entry.label})"
         try:
-            set_back(client, entry)
+            done, left = set_back(client, entry)
         except NotFound:
             continue
         except ProxmoxError as error:
             errors.append(f"{name}: {error.message}")
             continue
-        say(f"set back {name}: {', '.join(entry.before)}")
-        restored.append(name)
+        if done:
+            say(f"set back {name}: {', '.join(done)}")
+            restored.append(name)
+        if left:
+            notes.append(f"{name}: {', '.join(left)} was changed since and stays so")
         if entry.grown:
             notes.append(f"{name}: {', '.join(entry.grown)} was grown and stays so")
     return tuple(restored)
 
 
-def set_back(client: Client, entry: Entry) -> None:
-    """Write the keys as they were; disks that the run added are detached and deleted."""
+def set_back(client: Client, entry: Entry) -> tuple[list[str], list[str]]:
+    """Write the keys as they were; disks that the run added are detached and deleted.
+
+    Returns the keys that were set back, and those that somebody has changed since.
+    """
     path = f"/nodes/{entry.node}/{entry.kind}/{entry.vmid}/config"
     now = client.get(path)
-    values: dict[str, Any] = {k: v for k, v in entry.before.items() if v is not None}
-    added = [k for k, v in entry.before.items() if v is None and k in now]
+    left = [k for k, v in (entry.after or {}).items() if now.get(k) != v]
+    before = {k: v for k, v in entry.before.items() if k not in left and now.get(k) != v}
+    values: dict[str, Any] = {k: v for k, v in before.items() if v is not None}
+    added = [k for k, v in before.items() if v is None and k in now]
     for part in in_turn(values):
         client.run("PUT", path, **part)
     if added:
@@ -186,6 +197,7 @@ def set_back(client: Client, entry: Entry) -> None:
         ]
         if unused:
             client.run("PUT", path, delete=",".join(unused))
+    return [*values, *added], left
 
 
 def _mark(guest: FoundGuest) -> Mark:
