@@ -29,7 +29,17 @@ from flows.removal import Removal, label_of, plan_removal
 from flows.results import DownResult
 from flows.running import run_locally
 from flows.runtime import warm
-from flows.terminal import Exit, confirm, err, faults_shown, out, print_json, say, show_findings
+from flows.terminal import (
+    Exit,
+    advise,
+    confirm,
+    err,
+    faults_shown,
+    out,
+    print_json,
+    say,
+    show_findings,
+)
 from tasks.destroy import Target, destroy
 from tasks.findings import error, refuse
 from tasks.fleet import NodeJob, StageCall, run_fleet
@@ -143,7 +153,7 @@ def main(
             for notice in here.client.notices:
                 say(f"warning: {notice}")
             removal = plan_removal(here.client, here.everyone, here.environment, whole=not only)
-            name, where = here.environment.name, here.connection.name
+            name, where = here.environment.name, here.connection.label
         show_removal(removal, here.environment)
         refuse(removal.findings)
         show_findings(removal.findings)
@@ -201,7 +211,7 @@ def show(result: DownResult, *, manifest: str, json: bool) -> None:
     tail = f"run {result.run_id}, {count(result.api_calls, 'API call')}"
     out.print(f"[bold]{result.env}:[/] {result.summary} [dim]({tail})[/]")
     if not result.ok:
-        out.print(f"  next: mend the cause and run `python -m flows.down {manifest}` again")
+        advise(f"mend the cause and run `python -m flows.down {manifest}` again")
 
 
 if __name__ == "__main__":

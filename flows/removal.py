@@ -59,7 +59,7 @@ def plan_removal(
     seeds = all_seeds(client, inventory, everyone.name)
     return Removal(
         guests=removal_order(doomed),
-        seeds=tuple(s for s in seeds if s.name.guest in labels or (whole and not wanted)),
+        seeds=tuple(s for s in seeds if whole or s.name.guest in labels),
         undeclared=frozenset(undeclared if whole else ()),
         findings=(*_users(doomed, stays), *_strangers(environment, guests)),
     )

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from rich.console import Console
 
@@ -18,8 +18,17 @@ from blocks.proxmox.errors import BadSettings, ProxmoxError
 from tasks.findings import Finding, PreflightFailed
 
 # Results go to standard output, everything said on the way to standard error.
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+# Where no terminal says how wide it is, tables are not squeezed into 80 columns.
+_WIDE = 160
+
+
+def _console(stream: TextIO, *, stderr: bool) -> Console:
+    known = stream.isatty() or "COLUMNS" in os.environ
+    return Console(stderr=stderr, highlight=False, width=None if known else _WIDE)
+
+
+out = _console(sys.stdout, stderr=False)
+err = _console(sys.stderr, stderr=True)
 
 POLICY = "PROXFLOW_CONFIRM"
 
@@ -36,6 +45,13 @@ class Exit(IntEnum):
 def say(text: str) -> None:
     """A line of progress or advice."""
     err.print(text, soft_wrap=True, markup=False)
+
+
+def advise(*lines: str) -> None:
+    """What to do next, to be copied: never wrapped, nothing in it is markup."""
+    for number, line in enumerate(lines):
+        head = "        " if number else "  next: "
+        out.print(head + line, soft_wrap=True, markup=False)
 
 
 def fail(message: str, advice: str | None = None, *, code: Exit = Exit.FAILED) -> NoReturn:

@@ -16,7 +16,6 @@ from prefect.logging import get_logger
 from blocks.words import count
 from flows.environment import SAID, keep, open_session, run_id_of
 from flows.progress import notify
-from tasks.findings import PreflightFailed
 from tasks.rollback import Undone, undo_run
 from tasks.stage import Event, EventState
 
@@ -99,8 +98,9 @@ def undone_markdown(done: Undone) -> str:
 
 
 def _never_began(state: State[Any]) -> bool:
+    """A fault that ends the flow itself comes before the first stage; those of stages do not."""
     data = getattr(state.data, "result", state.data)
-    return isinstance(data, PreflightFailed)
+    return isinstance(data, SAID)
 
 
 def _tell(

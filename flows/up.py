@@ -36,7 +36,17 @@ from flows.result_text import result_markdown, result_table
 from flows.results import UpResult, up_result
 from flows.running import run_locally
 from flows.runtime import warm
-from flows.terminal import Exit, confirm, err, faults_shown, out, print_json, say, show_findings
+from flows.terminal import (
+    Exit,
+    advise,
+    confirm,
+    err,
+    faults_shown,
+    out,
+    print_json,
+    say,
+    show_findings,
+)
 from flows.undo import undo
 from tasks.findings import Finding, error, forbids, refuse
 from tasks.fleet import FleetResult, run_fleet
@@ -115,7 +125,7 @@ def bring_up(
     troubles = happen("on_validate_success", here.environment)
     refuse(map(error, happen("on_apply_start", here.environment)))
     fleet = run_fleet(
-        up_jobs(here.run, seen, here.connection.name),
+        up_jobs(here.run, seen, here.connection.label),
         parallel=parallel,
         continue_on_error=continue_on_error,
         on_event=listener(),
@@ -178,7 +188,7 @@ def main(
         with reading(manifest, cluster, only) as here:
             for notice in here.client.notices:
                 say(f"warning: {notice}")
-            seen = survey(here.client, here.environment, cluster=here.connection.name)
+            seen = survey(here.client, here.environment, cluster=here.connection.label)
             findings = plan_findings(seen)
             if dry_run or forbids(findings):
                 # Everything at once: what the preflight of the run would find, too.
@@ -191,7 +201,7 @@ def main(
                 print_json(nothing_done(here.environment, here.client).model_dump(mode="json"))
             return
         warm()
-        confirm(f"Bring {here.environment.name} up on {here.connection.name}?", yes=yes)
+        confirm(f"Bring {here.environment.name} up on {here.connection.label}?", yes=yes)
         ended = run_locally(
             up,
             manifest=str(manifest.resolve()),
@@ -226,12 +236,12 @@ def show_result(result: UpResult, *, manifest: str, json: bool) -> None:
     tail = f"run {result.run_id}, {count(result.api_calls, 'API call')}"
     out.print(f"[bold]{result.env}:[/] {result.summary} [dim]({tail})[/]")
     if result.ok:
-        out.print(f"  next: python -m flows.status {manifest}")
-        out.print(f"        python -m flows.verify {manifest}")
-        out.print(f"        python -m flows.down {manifest}")
+        advise(*(f"python -m flows.{name} {manifest}" for name in ("status", "verify", "down")))
     else:
-        out.print(f"  next: mend the cause and run `python -m flows.up {manifest}` again;")
-        out.print(f"        what a run left is removed by `python -m flows.rollback {manifest}`")
+        advise(
+            f"mend the cause and run `python -m flows.up {manifest}` again;",
+            f"what a run left is removed by `python -m flows.rollback {manifest}`",
+        )
 
 
 if __name__ == "__main__":

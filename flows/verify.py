@@ -16,7 +16,7 @@ from flows.parameters import ClusterName, Json, Manifest, Only, Parallel
 from flows.progress import listener
 from flows.running import run_locally
 from flows.runtime import warm
-from flows.terminal import Exit, faults_shown, out, print_json
+from flows.terminal import Exit, advise, faults_shown, out, print_json
 from flows.verified import Verified, verified, verified_markdown
 from tasks.fleet import run_fleet
 
@@ -95,10 +95,10 @@ def show(result: Verified, *, manifest: str, json: bool) -> None:
     out.print()
     out.print(f"[bold]{result.env}:[/] {result.summary}")
     if result.exit_code is Exit.DRIFT:
-        out.print(f"  next: python -m flows.plan {manifest}   shows what `up` would change")
+        advise(f"python -m flows.plan {manifest}   shows what `up` would change")
     elif result.exit_code is Exit.FAILED:
         trouble = count(sum(bool(guest.errors) for guest in result.guests), "guest")
-        out.print(f"  next: {trouble} could not be checked; see the errors above")
+        advise(f"{trouble} could not be checked; see the errors above")
 
 
 if __name__ == "__main__":

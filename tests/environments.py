@@ -54,6 +54,11 @@ class Place:
     lab: RunningLab
     number: int
 
+    def neighbour(self) -> Place:
+        """Another place in the same lab."""
+        number = next(_numbers)
+        return Place(self.folder / f"neighbour{number}", self.lab, number)
+
     @property
     def env(self) -> str:
         """Name of the environment."""

@@ -16,7 +16,7 @@ __all__ = ["lab", "lab_factory"]
 
 @pytest.fixture
 def place(
-    lab: RunningLab,  # noqa: F811 - the fixture of this name
+    lab: RunningLab,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Place]:
