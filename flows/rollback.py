@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.states import Completed, Failed
+from rich.markup import escape
 
 from blocks.words import count
 from flows.environment import keep, run_name, running, told
@@ -19,6 +21,7 @@ from flows.runtime import warm
 from flows.terminal import Exit, confirm, err, fail, faults_shown, out, print_json, say
 from flows.undo import summary, undone_markdown
 from tasks.found import FoundGuest, FoundSeed
+from tasks.journal import Entry, journals, read_journal
 from tasks.rollback import Undone, traces, undo_run
 from tasks.stage import Event
 
@@ -78,15 +81,11 @@ def main(
             for notice in here.client.notices:
                 say(f"warning: {notice}")
             found = traces(here.client, here.environment.name)
-            name, where = here.environment.name, here.connection.name
+            name, where = here.environment.name, here.connection.label
         run = run or _only_unfinished(found.guests, found.seeds, name)
         guests, seeds = found.of(run)
-        for guest in guests:
-            err.print(f"[red]-[/] {guest}", highlight=False)
-        for seed in seeds:
-            err.print(f"[red]-[/] {seed.volume.volid} [dim]on {seed.node}[/]")
-        what = f"{count(len(guests), 'guest')} and {count(len(seeds), 'seed ISO')}"
-        err.print(f"[bold]Rollback of run {run}:[/] {what} to delete")
+        entries = read_journal(name, run)
+        show_preview(run, guests, seeds, entries)
         if dry_run:
             return
         warm()
@@ -102,6 +101,26 @@ def main(
     raise SystemExit(int(Exit.DONE if ended.ok else Exit.FAILED))
 
 
+def show_preview(
+    run: str,
+    guests: Sequence[FoundGuest],
+    seeds: Sequence[FoundSeed],
+    entries: Sequence[Entry],
+) -> None:
+    """What will be deleted and set back; a guest that was installed is said to be."""
+    for guest in guests:
+        state = "installed" if guest.mark and guest.mark.ready else "not finished"
+        err.print(f"[red]-[/] {escape(str(guest))} [dim]{state}[/]")
+    for seed in seeds:
+        err.print(f"[red]-[/] {escape(seed.volume.volid)} [dim]on {escape(seed.node)}[/]")
+    for entry in entries:
+        keys = ", ".join(sorted(entry.before))
+        err.print(f"[yellow]~[/] VM {entry.vmid} ({escape(entry.label)}) [dim]{escape(keys)}[/]")
+    what = f"{count(len(guests), 'guest')} and {count(len(seeds), 'seed ISO')} to delete"
+    back = f", {count(len(entries), 'change')} to set back" if entries else ""
+    err.print(f"[bold]Rollback of run {run}:[/] {what}{back}")
+
+
 def _only_unfinished(guests: tuple[FoundGuest, ...], seeds: tuple[FoundSeed, ...], env: str) -> str:
     """The run that left unfinished guests, or seeds of no guest. Leaves where it is not clear."""
     marks = [guest.mark for guest in guests if guest.mark is not None]
@@ -110,7 +129,8 @@ def _only_unfinished(guests: tuple[FoundGuest, ...], seeds: tuple[FoundSeed, ...
     runs |= {seed.name.run for seed in seeds if seed.name.guest not in finished}
     if len(runs) == 1:
         return runs.pop()
-    known = sorted({mark.run for mark in marks} | {seed.name.run for seed in seeds})
+    made = {mark.run for mark in marks} | {seed.name.run for seed in seeds}
+    known = sorted(made | set(journals(env)))
     if not runs:
         fail(
             f"no unfinished run of {env} is on the cluster",

@@ -77,7 +77,8 @@ def undo_run(
 
     ``vmids``: the guests that the run may still be creating, which are waited for.
     ``keep_ready`` leaves the guests alone whose installation or change the run has finished, for
-    runs that were to continue on errors. Raises ProxmoxError only where the cluster cannot be read at all.
+    runs that were to continue on errors. Raises ProxmoxError only where the cluster cannot be
+    read at all.
     """
     settle(client, vmids)
     inventory = read_inventory(client)

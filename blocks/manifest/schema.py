@@ -106,6 +106,10 @@ def _loosen(name: str, part: dict[str, Any]) -> None:
         for choice in databases:
             if choice.get("type") == "array":
                 choice["items"] = {"anyOf": [_REF, choice["items"]]}
+    if name == "Hypervisor":
+        properties["kickstart"].setdefault("anyOf", []).insert(0, _REF)
+    if name == "Env":
+        properties["hooks"].setdefault("anyOf", []).insert(0, _REF)
     if name in ("Iso", "Kickstart"):
         # A node says only what differs, and a profile may say the rest.
         part.pop("required", None)
