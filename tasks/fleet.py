@@ -16,7 +16,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tasks.lanes import FIRST_NOTICE, NEXT_NOTICES, Lane, lane
-from tasks.limits import UNRECORDED, ensure_limits, free_unrecorded_slots, who_holds
+from tasks.limits import (
+    UNRECORDED,
+    api_is_private,
+    ensure_limits,
+    free_unrecorded_slots,
+    who_holds,
+)
 from tasks.stage import (
     Event,
     Outcome,
@@ -34,6 +40,11 @@ TERMINATION_GRACE: Final = 10.0
 """Seconds that running stages get after SIGTERM, before the process goes on without them."""
 
 _INTERRUPTED: Final = "the run was interrupted"
+
+# Prefect's server on SQLite answers 503 to slots that are asked for at once, and its client then
+# tries again seconds later: they are asked for one after the other. A slot that another run has
+# does not hold up the others for longer than FIRST_NOTICE.
+_asking = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -135,7 +146,8 @@ def run_fleet(
     _check(nodes)
     if parallel < 1:
         raise ValueError(f"parallel must be 1 or more, not {parallel}")
-    ensure_limits(call.lane.tag for job in nodes for call in job.stages if call.lane)
+    if not api_is_private():
+        ensure_limits(call.lane.tag for job in nodes for call in job.stages if call.lane)
     fleet = _Fleet(nodes, continue_on_error=continue_on_error, on_event=on_event)
     with fleet.scope():
         try:
@@ -313,13 +325,11 @@ class _Fleet:
         def say(text: str) -> None:
             self._emit(Event(node=node, stage=call.name, state="waiting", detail=text))
 
-        with (
-            lane(call.lane, node=node, say=say),
-            tagged(call.lane.tag),
-            self._watching(call.lane, say) as scope,
-            scope(),
-        ):
-            return call.act(run, node)
+        with lane(call.lane, node=node, say=say):
+            if api_is_private():
+                return call.act(run, node)
+            with tagged(call.lane.tag), self._watching(call.lane, say) as scope, scope():
+                return call.act(run, node)
 
     @contextlib.contextmanager
     def _watching(self, wanted: Lane, say: Callable[[str], None]) -> Iterator[Scope]:
@@ -328,9 +338,16 @@ class _Fleet:
         A slot that nobody can be named for, twice in a row, is one that a dead run left.
         """
         begun = threading.Event()
+        first = _asking.acquire(timeout=FIRST_NOTICE)
+
+        def begin() -> None:
+            if not begun.is_set():
+                begun.set()
+                if first:
+                    _asking.release()
 
         def emit(event: Event) -> None:
-            begun.set()
+            begin()
             self._emit(event)
 
         def watch() -> None:
@@ -340,7 +357,7 @@ class _Fleet:
                 pause = NEXT_NOTICES
                 with contextlib.suppress(Exception):  # a notice is not worth a failure
                     holder = who_holds(wanted.tag)
-                    say(f"waiting for {wanted}, held by {holder or 'another run'}")
+                    say(f"waiting for {wanted}, {_kept_by(holder)}")
                     if holder == before == UNRECORDED:
                         free_unrecorded_slots(wanted.tag)
                     before = holder
@@ -350,7 +367,7 @@ class _Fleet:
         try:
             yield Scope(emit=emit, stop=current_scope().stop)
         finally:
-            begun.set()
+            begin()
 
     def _failed(self, track: _Track, failure: StageFailed) -> None:
         with self._turn:
@@ -400,6 +417,10 @@ class _Fleet:
         self._parked = [track for track in self._parked if track not in ready]
         self._ready.extend(sorted(ready, key=self._tracks.index))
         self._turn.notify_all()
+
+
+def _kept_by(holder: str | None) -> str:
+    return f"held by {holder}" if holder else "free, but Prefect's server has not granted it yet"
 
 
 def _result(track: _Track) -> NodeResult:

@@ -2,7 +2,7 @@
 
 A lane is first come first served among the guests of a run, and one lock of the operating system
 between runs, which the kernel frees when its owner dies, however it dies. Inside the lane the
-Prefect tag of the same name has a free slot, so waiting never costs Prefect's polling.
+Prefect tag of the same name has a free slot, unless a run on another machine has it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from prefect.context import FlowRunContext
 from prefect.settings import get_current_settings
 
 from blocks.model import Model
-from tasks.limits import free_leftover_slots, tag
+from tasks.limits import tag
 from tasks.stage import StageCancelled, stopping
 
 FIRST_NOTICE: Final = 3.0
@@ -91,7 +91,6 @@ def lane(wanted: Lane, *, node: str = "", say: Say | None = None) -> Iterator[No
     try:
         _wait_for_turn(queue, ticket, wanted)
         with _machine_lock(wanted, node, notice):
-            free_leftover_slots(wanted.tag)
             yield
     finally:
         with _changed:

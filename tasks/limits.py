@@ -1,7 +1,8 @@
 """Prefect's concurrency limits by tag: made in time, never blocked by the dead, and explained.
 
 One slot a tag. Within one machine, runs queue at a lock of the operating system (``tasks.lanes``),
-which the kernel frees when its owner dies; the tag is what keeps runs on other machines apart.
+which the kernel frees when its owner dies; the tag is what keeps runs on other machines apart. A
+private API has no other machines: no tag is used there, so no slot can be left taken.
 """
 
 from __future__ import annotations
@@ -57,32 +58,12 @@ def api_is_private() -> bool:
     """Whether the API is a server that only runs of this user on this machine use.
 
     True for the temporary server beside a local run, as long as its database is the file below
-    ``PREFECT_HOME``.
+    ``PREFECT_HOME``, where the locks of the lanes are too.
     """
     if os.environ.get("PREFECT_SERVER_DATABASE_CONNECTION_URL"):
         return False
     url = PREFECT_API_URL.value()
     return url is None or url == os.environ.get(PRIVATE_API)
-
-
-def free_leftover_slots(name: str) -> int:
-    """Free the slots of a tag that dead runs left, and say how many there were.
-
-    Call it only while holding the machine's lock of the tag: with a private API, nobody alive can
-    then have a slot. A shared API frees them itself, 60 to 75 s after the owner's last sign.
-    """
-    if not api_is_private():
-        return 0
-    with _client() as client:
-        try:
-            limit = client.read_global_concurrency_limit_by_name(f"tag:{name}")
-        except ObjectNotFound:
-            return 0
-        if limit.active_slots:
-            client.update_global_concurrency_limit(
-                limit.name, GlobalConcurrencyLimitUpdate(active_slots=0)
-            )
-        return int(limit.active_slots)
 
 
 UNRECORDED: Final = "a run that is not on record"
