@@ -15,6 +15,7 @@ from tasks.create import create
 from tasks.finalize import finalize
 from tasks.fleet import NodeJob, StageCall
 from tasks.lanes import Lane
+from tasks.media import media
 from tasks.reconfigure import update
 from tasks.render import render
 from tasks.stage import RunRef, Stage
@@ -47,12 +48,14 @@ def _stages(guest: Guest, survey: Survey, cluster: str) -> tuple[StageCall, ...]
     action = survey.plan.guest(guest.label).action
     attaching = _call(attach, after=_owners(guest, survey))
     if action in TO_BUILD:
-        lane = _upload_lane(guest, survey.inventory, cluster)
+        seed_storage = guest.source.seed_storage if guest.source is not None else None
+        seed_lane = _upload_lane(guest, seed_storage, survey.inventory, cluster)
         changing = (_call(update),) if action is Action.RESUME else ()
         return (
             _call(render),
             _call(build),
-            _call(upload, lane=lane),
+            *_providing(guest, survey.inventory, cluster),
+            _call(upload, lane=seed_lane),
             _call(create),
             *changing,
             attaching,
@@ -86,11 +89,20 @@ def _owners(guest: Guest, survey: Survey) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _upload_lane(guest: Guest, inventory: Inventory, cluster: str) -> Lane | None:
+def _providing(guest: Guest, inventory: Inventory, cluster: str) -> tuple[StageCall, ...]:
+    """The stage that provides the install ISO, where the manifest says how to get it."""
+    if guest.source is None or guest.source.origin is None:
+        return ()
+    storage = guest.source.iso.partition(":")[0]
+    return (_call(media, lane=_upload_lane(guest, storage, inventory, cluster)),)
+
+
+def _upload_lane(
+    guest: Guest, storage: str | None, inventory: Inventory, cluster: str
+) -> Lane | None:
     """Uploads to one storage go one after the other; a node's own storage is one of its own."""
-    if guest.source is None:
+    if storage is None:
         return None
-    storage = guest.source.seed_storage
     row = storage_on(inventory, storage, guest.node)
     shared = row is not None and row.shared
     return Lane(

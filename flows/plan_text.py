@@ -67,6 +67,8 @@ def _creation(new: Creation) -> Iterator[str]:
     yield from new.nics
     if new.iso:
         yield f"installed from {new.iso}, seed ISO on {new.seed}"
+    if new.medium:
+        yield f"install ISO: {new.medium}"
 
 
 def counted(survey: Survey) -> str:

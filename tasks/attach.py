@@ -9,6 +9,7 @@ from blocks.proxmox.properties import decode_boot, encode_boot, encode_disk, enc
 from tasks.drives import INSTALL_DRIVE, SEED_DRIVE, drive_volume, in_turn, install_boot
 from tasks.errors import StageError
 from tasks.live import Live, config_path
+from tasks.media import install_iso
 from tasks.seed import current_seed, source_of
 from tasks.session import Session, session
 from tasks.stage import Outcome, RunRef, stage
@@ -39,7 +40,7 @@ def media(here: Session, guest: Guest, live: Live) -> dict[str, Any]:
             advice="somebody removed it while the run was working; run `up` again",
         )
     wanted: dict[str, Any] = {}
-    for slot, volume in ((INSTALL_DRIVE, guest.source.iso), (SEED_DRIVE, seed.volid)):
+    for slot, volume in ((INSTALL_DRIVE, install_iso(here, guest)), (SEED_DRIVE, seed.volid)):
         if drive_volume(live.config.get(slot)) != volume:
             wanted[slot] = encode_drive(volume)
     order = install_boot(guest)

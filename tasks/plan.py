@@ -11,6 +11,9 @@ from blocks.manifest.plans import Action, Change, Creation, GuestPlan, Plan
 from blocks.proxmox.properties import UnsupportedGuest, decode
 from blocks.units import human_size
 from tasks.diff import diff
+from tasks.iso.distros import distro
+from tasks.iso.source import is_url, shown
+from tasks.medium import must_rewrite
 from tasks.update import update_params
 
 __all__ = ["diff", "make_plan", "update_params"]
@@ -184,5 +187,18 @@ def _creation(guest: Guest) -> Creation:
             for nic in guest.nics
         ),
         iso=guest.source.iso if guest.source else None,
+        medium=_medium(guest),
         seed=guest.source.seed_storage if guest.source else None,
     )
+
+
+def _medium(guest: Guest) -> str | None:
+    """What is done about the install ISO before it is used, in words."""
+    if guest.source is None or guest.source.origin is None:
+        return None
+    origin = shown(guest.source.origin)
+    if must_rewrite(guest) is None:
+        how = "downloaded" if is_url(guest.source.origin) else "uploaded"
+        return f"{how} from {origin} if it is not there"
+    title = distro(guest.source.installation.distro).title
+    return f"rewritten from {origin} so that {title} asks nothing, and uploaded if it is not there"

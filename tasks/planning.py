@@ -45,12 +45,14 @@ def _installations(seen: Survey) -> list[Finding]:
             found.append(error(str(refusal), guest=guest.label))
             continue
         wanted = distro(guest.source.installation.distro)
-        if wanted.remaster and not is_remastered(guest.source.iso):
+        untouched = guest.source.origin is None and not is_remastered(guest.source.iso)
+        if wanted.remaster and untouched:
             found.append(
                 warning(
                     f"the installer of {wanted.title} asks questions when it is booted from an "
                     f"untouched ISO, and {guest.source.iso} looks like one",
-                    "rewrite it with `python -m flows.iso remaster` and name the result in `iso`",
+                    "say in `iso.source` where it comes from, and it will be rewritten; or "
+                    "rewrite it with `python -m flows.iso remaster` and name the result in `image`",
                     guest=guest.label,
                 )
             )

@@ -20,6 +20,7 @@ from blocks.proxmox.inventory import (
 from tasks.capacity import check_inventory, did_you_mean, node_row, storage_on
 from tasks.findings import Finding, error, refuse
 from tasks.found import READERS, FoundGuest, all_guests
+from tasks.media_checks import check_media
 from tasks.rights import check_rights
 from tasks.session import session
 from tasks.ssh import ssh_banner
@@ -93,6 +94,7 @@ def find(
             check_inventory(guests, inventory),
             _bridges(guests, {node: job.result() for node, job in switches.items()}),
             _isos(guests, {place: job.result() for place, job in isos.items()}),
+            check_media(guests, inventory, {place: job.result() for place, job in isos.items()}),
             _addresses(guests, strangers.result()),
             _answering({key: job.result() for key, job in banners.items()}),
         )
@@ -158,7 +160,7 @@ def _bridges(guests: Sequence[Guest], there: Mapping[str, Sequence[str] | None])
 def _isos(guests: Sequence[Guest], there: Mapping[tuple[str, str], Any]) -> list[Finding]:
     found = []
     for guest in guests:
-        if guest.source is None:
+        if guest.source is None or guest.source.origin is not None:
             continue
         storage = guest.source.iso.partition(":")[0]
         rows = there.get((guest.node, storage))

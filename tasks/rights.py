@@ -40,7 +40,10 @@ def needed(guests: Iterable[Guest]) -> Mapping[str, frozenset[str]]:
         for nic in guest.nics:
             wants[f"/sdn/zones/localnetwork/{nic.bridge}"].add("SDN.Use")
         if guest.source is not None:
-            wants[f"/storage/{guest.source.iso.partition(':')[0]}"].add("Datastore.Audit")
+            place = wants[f"/storage/{guest.source.iso.partition(':')[0]}"]
+            place.add("Datastore.Audit")
+            if guest.source.origin is not None:
+                place.add("Datastore.AllocateTemplate")
             wants[f"/storage/{guest.source.seed_storage}"].update(
                 ("Datastore.Audit", "Datastore.AllocateTemplate", "Datastore.Allocate")
             )

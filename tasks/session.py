@@ -32,6 +32,8 @@ class Session:
     """One run's open environment and connection. Safe to share between threads.
 
     ``environment`` has the guests that the run is about, ``everyone`` all that are declared.
+    ``media``: the ISO that each guest, by label, is installed from. ``provided``: node and volume
+    id of the ISOs that this run has made sure of.
     """
 
     run: RunRef
@@ -39,6 +41,8 @@ class Session:
     connection: Connection
     client: Client
     everyone: Environment | None = None
+    media: dict[str, str] = field(default_factory=dict)
+    provided: set[tuple[str, str]] = field(default_factory=set)
     _folder: Path | None = None
     _live: dict[str, Live | None] = field(default_factory=dict)
     _rendered: dict[str, Rendered] = field(default_factory=dict)

@@ -78,6 +78,9 @@ class Creation(Model):
     disks: tuple[str, ...] = ()
     nics: tuple[str, ...] = ()
     iso: str | None = Field(default=None, description="Volume id of the install ISO")
+    medium: str | None = Field(
+        default=None, description="What is done about the install ISO before it is used"
+    )
     seed: str | None = Field(default=None, description="Storage that takes the seed ISO")
 
 

@@ -150,6 +150,10 @@ class BadUpload(ProxmoxError):
     """A file that cannot be sent, or what arrived is not what was sent."""
 
 
+class WrongChecksum(ProxmoxError):
+    """A file has another checksum than it was asked to have."""
+
+
 class NotSupported(ProxmoxError):
     """The server does not know the call (501)."""
 

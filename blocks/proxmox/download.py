@@ -1,0 +1,78 @@
+"""Files that a node fetches itself, and the comparison of a file that is there with a checksum.
+
+Recorded in 04-download-url: an existing file is never overwritten. Given the right checksum for it,
+the task ends well without a transfer; given another one, it fails.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from blocks.proxmox.client import Client, api_path
+from blocks.proxmox.errors import TaskFailed, WrongChecksum
+from blocks.proxmox.upload import UploadKind
+
+_TASK_SECONDS: Final = 4 * 3600.0
+# Nobody serves HTTP on the port of "discard": the call can compare, and never transfer anything.
+_NOWHERE: Final = "http://127.0.0.1:9/"
+_PERCENT = re.compile(r"\s(?P<percent>\d{1,3})%")
+_MISMATCH = "checksum mismatch"
+
+
+def download(
+    client: Client,
+    node: str,
+    storage: str,
+    url: str,
+    filename: str,
+    sha256: str,
+    *,
+    content: UploadKind = "iso",
+    on_percent: Callable[[int], None] | None = None,
+) -> str:
+    """Let the node fetch a file into a storage and return its volume id.
+
+    A file of that name with that checksum is kept as it is. ``on_percent`` gets the progress that
+    the node's log tells. Raises WrongChecksum (of what was fetched, or of what is there already),
+    TaskFailed (the node cannot fetch it, or the disk is full), PermissionDenied (it takes Sys.Audit
+    and Sys.Modify on the node), NotSupported.
+    """
+
+    def read(line: str) -> None:
+        found = None
+        for found in _PERCENT.finditer(line):
+            pass
+        if found is not None and on_percent is not None:
+            on_percent(int(found["percent"]))
+
+    params: dict[str, Any] = {
+        "content": content,
+        "filename": filename,
+        "url": url,
+        "checksum": sha256.lower(),
+        "checksum-algorithm": "sha256",
+    }
+    upid = client.post(api_path("nodes", node, "storage", storage, "download-url"), **params)
+    try:
+        client.wait(upid, timeout=_TASK_SECONDS, on_log=read)
+    except TaskFailed as failure:
+        if _MISMATCH in failure.exitstatus:
+            raise WrongChecksum(failure.exitstatus) from None
+        raise
+    return f"{storage}:{content}/{filename}"
+
+
+def has_content(client: Client, node: str, volid: str, sha256: str) -> bool:
+    """Whether the file is there with that checksum; the node reads it, which takes its time.
+
+    Raises PermissionDenied, NotSupported.
+    """
+    storage, _, rest = volid.partition(":")
+    filename = rest.rpartition("/")[2]
+    try:
+        download(client, node, storage, _NOWHERE + filename, filename, sha256)
+    except (WrongChecksum, TaskFailed):
+        return False
+    return True
