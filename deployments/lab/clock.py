@@ -22,6 +22,8 @@ DURATIONS: dict[str, float] = {
     "qmdelsnapshot": 2,
     "qmrollback": 2,
     "qmmove": 8,
+    "qmigrate": 12,
+    "vzmigrate": 8,
     "resize": 1,
     "vzcreate": 6,
     "vzstart": 2,

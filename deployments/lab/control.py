@@ -69,6 +69,9 @@ async def _dispatch(  # noqa: PLR0911 - one line for each call
         marked = faults.full if name == "storage-full" else faults.offline
         (marked.add if body.get("on", True) else marked.discard)(str(body["name"]))
         return 200, {"marked": sorted(marked)}
+    if (method, name) == ("POST", "quorum"):
+        faults.no_quorum = bool(body.get("lost", True))
+        return 200, {"quorate": lab.quorate}
     if (method, name) == ("POST", "ticket-seconds"):
         lab.access.ticket_seconds = float(body["seconds"])
         return 200, {}

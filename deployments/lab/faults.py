@@ -56,6 +56,7 @@ class Faults:
         self.tasks: list[TaskFault] = []
         self.offline: set[str] = set()
         self.full: set[str] = set()
+        self.no_quorum = False
         self.requests: deque[dict[str, Any]] = deque(maxlen=LOG_LIMIT)
         self.counts: Counter[str] = Counter()
 
@@ -71,6 +72,7 @@ class Faults:
         self.calls.clear()
         self.tasks.clear()
         self.offline.clear()
+        self.no_quorum = False
         self.full.clear()
 
     def for_call(self, method: str, path: str) -> CallFault | None:

@@ -136,6 +136,16 @@ def ip_address(
     return check
 
 
+def cidr(text: str) -> None:
+    """A network with its prefix length."""
+    try:
+        ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        raise FormatError("value does not look like a valid CIDR network") from None
+    if "/" not in text:
+        raise FormatError("value does not look like a valid CIDR network")
+
+
 def address_list(text: str) -> None:
     """Name servers, separated by blanks or commas."""
     for word in split_list(text):

@@ -53,6 +53,11 @@ def integer(minimum: float | None = None, maximum: float | None = None, **more: 
     return Prop("integer", minimum=minimum, maximum=maximum, **more)
 
 
+def number(minimum: float | None = None, maximum: float | None = None, **more: Any) -> Prop:
+    """A number parameter, fractions allowed."""
+    return Prop("number", minimum=minimum, maximum=maximum, **more)
+
+
 def boolean(**more: Any) -> Prop:
     """A parameter that takes 0 and 1 only."""
     return Prop("boolean", **more)

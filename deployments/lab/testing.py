@@ -99,6 +99,10 @@ class RunningLab:
         """Take a node down or bring it back."""
         self.control("POST", "node-offline", {"name": name, "on": on})
 
+    def quorum_lost(self, on: bool = True) -> None:
+        """Make the cluster read-only, or give it its majority back."""
+        self.control("POST", "quorum", {"lost": on})
+
     def storage_full(self, name: str, on: bool = True) -> None:
         """Leave no room on a storage."""
         self.control("POST", "storage-full", {"name": name, "on": on})

@@ -11,6 +11,7 @@ __all__ = ["load", "upload"]
 _MODULES = (
     "access",
     "cluster",
+    "resources",
     "nodes",
     "storage",
     "upload",
@@ -21,6 +22,7 @@ _MODULES = (
     "agent",
     "lxc",
     "ctops",
+    "migrate",
 )
 
 

@@ -36,6 +36,7 @@ _CAP_PATHS = {
         "tfa-challenge": string(),
     },
     login=False,
+    needs_quorum=False,
 )
 async def create_ticket(call: Call) -> dict[str, Any]:
     """Log in by password."""

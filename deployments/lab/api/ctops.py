@@ -9,7 +9,7 @@ from deployments.lab import formats, images
 from deployments.lab.api.lxc import start_container, stop_container
 from deployments.lab.cluster import Lab
 from deployments.lab.conffile import GuestConfig, Section
-from deployments.lab.errors import failure, forbidden, not_implemented
+from deployments.lab.errors import failure, forbidden
 from deployments.lab.guests import check_lock
 from deployments.lab.lxc.config import complete_net
 from deployments.lab.lxc.options import NET_KEYS, UNUSED_KEYS, shown
@@ -221,8 +221,9 @@ async def clone(call: Call) -> str:
     """Clone in a task: linked from a template unless ``full``, else full."""
     lab, node, vmid, params = call.lab, call.node, call.vmid, call.params
     newid, pool = int(params["newid"]), params.get("pool")
-    if params.get("target", node) != node:
-        raise not_implemented(call.method, call.path)
+    goal = str(params.get("target", node))
+    if goal not in lab.nodes:
+        raise failure(f"no such cluster node '{goal}'")
     if pool is not None and pool not in lab.access.pools:
         raise forbidden(f"pool '{pool}' does not exist")
     config = lab.guests.load(node, "lxc", vmid)
@@ -243,9 +244,11 @@ async def clone(call: Call) -> str:
                 text = f"Linked clone feature for '{volume.volid}' is not available"
                 raise failure(text)
     target = lab.storages.get(params["storage"], node) if "storage" in params else None
+    if goal != node:
+        _check_goal(lab, goal, target, _disks(lab, node, values))
     for storage, _ in _disks(lab, node, values):
         call.require(f"/storage/{(target or storage).id}", "Datastore.AllocateSpace")
-    lab.guests.save(node, "lxc", newid, GuestConfig({"lock": "create"}))
+    lab.guests.save(goal, "lxc", newid, GuestConfig({"lock": "create"}))
 
     async def work(task: Task) -> None:
         task.log(f"creating a clone of container {vmid} with ID {newid}")
@@ -254,14 +257,26 @@ async def clone(call: Call) -> str:
                 made = _clone_values(call, newid, values, full, target, task)
                 await lab.clock.work("qmclone")
         except BaseException:
-            lab.guests.delete(node, "lxc", newid)
+            lab.guests.delete(goal, "lxc", newid)
             raise
-        lab.guests.save(node, "lxc", newid, GuestConfig(made))
+        lab.guests.save(goal, "lxc", newid, GuestConfig(made))
         if pool is not None:
             lab.access.pools[pool].vms.append(newid)
             lab.access.save()
 
     return lab.tasks.start(node, "vzclone", str(vmid), call.who, work)
+
+
+def _check_goal(
+    lab: Lab, goal: str, target: Storage | None, disks: list[tuple[Storage, Volume]]
+) -> None:
+    """Another node is allowed on shared storage only (not recorded, from the public source)."""
+    if target is not None:
+        lab.storages.get(target.id, goal)
+        if not target.config.shared:
+            raise failure(f"can't clone to non-shared storage '{target.id}'")
+    if not all((target or storage).config.shared for storage, _ in disks):
+        raise failure(f"can't clone CT to node '{goal}' (CT uses local storage)")
 
 
 def _clone_values(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -295,10 +296,10 @@ def _skiplock(call: Call) -> bool:
 
 
 async def start_container(
-    lab: Lab, node: str, vmid: int, task: Task, skiplock: bool = False
+    lab: Lab, node: str, vmid: int, task: Task, skiplock: bool = False, locked: bool = False
 ) -> None:
-    """Start; problems are the task's exit status."""
-    async with lab.guests.lock(vmid, "lxc"):
+    """Start; problems are the task's exit status. ``locked`` says that the caller has the lock."""
+    async with contextlib.nullcontext() if locked else lab.guests.lock(vmid, "lxc"):
         config = lab.guests.load(node, "lxc", vmid)
         if config.values.get("template") == "1":
             raise failure("you can't start a CT if it's a template")

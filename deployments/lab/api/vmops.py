@@ -223,7 +223,9 @@ async def clone(call: Call) -> str:
     if target not in lab.nodes:
         raise failure(f"no such cluster node '{target}'")
     if "storage" in params:
-        lab.storages.get(params["storage"], node)
+        wanted = lab.storages.get(params["storage"], node)
+        if target != node and not lab.storages.get(wanted.id, target).config.shared:
+            raise failure(f"can't clone to non-shared storage '{wanted.id}'")
     config = power.require_known(lab, node, vmid)
     check_lock(config)
     order = _clone_order(call, config)
@@ -281,10 +283,8 @@ def _check_target(call: Call, order: CloneOrder, target: str) -> None:
     for drive in drives(order.values):
         if drive.file in NO_FILE:
             continue
-        name = order.storage if order.storage and not drive.is_cdrom else None
-        storage = call.lab.storages.get(name or drive.file.partition(":")[0])
-        if not storage.config.shared:
-            raise failure(f"can't clone to non-shared storage '{storage.id}'")
+        if not call.lab.storages.get(drive.file.partition(":")[0]).config.shared:
+            raise failure(f"can't clone VM to node '{target}' (VM uses local storage)")
 
 
 @endpoint(
