@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import secrets
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -75,9 +76,11 @@ class Access:
         self.pools = {pool["poolid"]: Pool(**pool) for pool in data.get("pools", [])}
         self.secret: str = data.get("secret") or secrets.token_hex(16)
         self.ticket_seconds: float = TICKET_SECONDS
+        self.version = 0
 
     def save(self) -> None:
         """Write the file; passwords and secrets are kept as hashes only."""
+        self.version += 1
         write_json(
             self._file,
             {
@@ -242,6 +245,23 @@ class Access:
     def pool_of(self, vmid: int) -> str | None:
         """The pool that holds a guest."""
         return next((p.poolid for p in self.pools.values() if vmid in p.vms), None)
+
+    def pools_of_guests(self) -> dict[int, str]:
+        """The pool of every guest that is in one."""
+        return {vmid: pool.poolid for pool in self.pools.values() for vmid in pool.vms}
+
+    def sees_guests(self, identity: Identity) -> Callable[[int], bool]:
+        """A test whether the caller may see a guest; rights above the guests are looked up once."""
+        special = {entry.path for entry in self.acl} | {
+            f"/vms/{vmid}" for vmid in self.pools_of_guests()
+        }
+        usual = self.has(identity, "/vms/0", "VM.Audit")
+
+        def sees(vmid: int) -> bool:
+            path = f"/vms/{vmid}"
+            return self.has(identity, path, "VM.Audit") if path in special else usual
+
+        return sees
 
     def forget_guest(self, vmid: int) -> None:
         """Take a destroyed guest out of its pool and the access control list."""

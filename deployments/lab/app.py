@@ -17,7 +17,7 @@ from deployments.lab.cluster import Lab
 from deployments.lab.errors import ApiError, bad_parameters, not_implemented, unauthorized
 from deployments.lab.faults import CallFault
 from deployments.lab.protocol import reason_header
-from deployments.lab.routing import ENDPOINTS, Call, Endpoint, Router
+from deployments.lab.routing import ENDPOINTS, Call, Endpoint, JsonText, Router
 from deployments.lab.schema import validate
 
 PREFIX = "/api2/json"
@@ -82,7 +82,7 @@ class Application:
             else:
                 status = 200
                 await self._abort_if(fault, scope, request)
-                await reply(send, 200, "OK", json.dumps(payload).encode(), JSON_TYPE)
+                await reply(send, 200, "OK", payload_text(payload), JSON_TYPE)
         except ConnectionAbortedError:
             status = 0
         finally:
@@ -154,10 +154,21 @@ async def run_endpoint(route: Endpoint, call: Call) -> dict[str, Any]:
     call.params, errors = validate({**call.raw, **call.uri}, route.full_schema)
     if errors:
         raise bad_parameters(errors)
+    if route.method != "GET" and route.needs_quorum:
+        call.lab.require_quorum()
     for name in call.uri:
         call.params.pop(name, None)
     data = await route.handler(call)
     return {"data": data, **call.extra}
+
+
+def payload_text(payload: dict[str, Any]) -> bytes:
+    """The body of an answer; ``data`` may be JSON text already."""
+    data = payload["data"]
+    if not isinstance(data, JsonText):
+        return json.dumps(payload).encode()
+    more = json.dumps({key: value for key, value in payload.items() if key != "data"})
+    return b'{"data":' + data.text + (b"}" if more == "{}" else b"," + more[1:].encode())
 
 
 def unquote_path(raw: bytes) -> str:

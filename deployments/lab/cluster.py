@@ -7,7 +7,7 @@ import secrets
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from deployments.lab.access import Access
 from deployments.lab.clock import Clock
@@ -22,6 +22,7 @@ VERSION = "9.2.11"
 RELEASE = "9.2"
 REPOID = "1ab5c2d3e4f56789"
 CREATION_QEMU = "10.1.2"
+Part = TypeVar("Part")
 
 
 @dataclass
@@ -76,6 +77,7 @@ class Lab:
         self.life = GuestLife(self)
         self.born = time.time()
         self.web: dict[str, str] = {}
+        self._parts: dict[type, Any] = {}
         (root / "tmp").mkdir(parents=True, exist_ok=True)
 
     @property
@@ -102,13 +104,37 @@ class Lab:
         """Whether a node is up."""
         return name not in self.faults.offline
 
+    @property
+    def quorate(self) -> bool:
+        """Whether the answering node sees a majority of the cluster."""
+        if self.faults.no_quorum:
+            return False
+        return sum(self.online(name) for name in self.nodes) * 2 > len(self.nodes)
+
+    def require_quorum(self) -> None:
+        """Refuse what would write to the cluster's file system while it is read-only."""
+        if not self.quorate:
+            raise failure("cluster not ready - no quorum?")
+
     def usage(self, storage: Storage, node: str) -> tuple[int, int]:
         """Used and total bytes of a storage as a node sees it."""
         return storage.usage(node, storage.id in self.faults.full)
 
+    def recent_usage(self, storage: Storage, node: str) -> tuple[int, int]:
+        """Used and total bytes as of a moment ago, for lists that are asked for often."""
+        return storage.usage(node, storage.id in self.faults.full, recent=True)
+
+    def part(self, kind: type[Part]) -> Part:
+        """The lab's one object of a class that is made without arguments, made when first used."""
+        if kind not in self._parts:
+            self._parts[kind] = kind()
+        return cast(Part, self._parts[kind])
+
     def check_space(self, storage: Storage, node: str, size: int, what: str) -> None:
         """Refuse when ``size`` bytes do not fit."""
-        used, total = self.usage(storage, node)
+        used, total = self.recent_usage(storage, node)
+        if size > (total - used) // 2:
+            used, total = self.usage(storage, node)
         if size > total - used:
             raise failure(f"{what}: No space left on device")
 

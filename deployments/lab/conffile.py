@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass, field
+from sys import intern
 from urllib.parse import unquote
 
 Section = dict[str, str]
@@ -36,6 +37,15 @@ class GuestConfig:
             for name, section in sorted(self.snapshots.items())
         ]
         return "".join(parts)
+
+    def copy(self) -> GuestConfig:
+        """An independent copy."""
+        return GuestConfig(
+            dict(self.values),
+            dict(self.pending),
+            list(self.pending_delete),
+            {name: dict(section) for name, section in self.snapshots.items()},
+        )
 
     def digest(self) -> str:
         """SHA-1 of the file, by which a client proves what it has read."""
@@ -66,7 +76,7 @@ def parse_config(text: str) -> GuestConfig:
             continue
         key, colon, value = line.partition(":")
         if colon and re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", key):
-            section[key] = value.strip(" ") or (" " if value else "")
+            section[intern(key)] = value.strip(" ") or (" " if value else "")
     _put_description(section, comments)
     deleted = config.pending.pop("delete", "")
     config.pending_delete = [word for word in deleted.split(",") if word]

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import time
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from deployments.lab import images
+from deployments.lab import bootmenus, images
 from deployments.lab.addresses import AddressBook, container_interfaces, guest_interfaces
 from deployments.lab.errors import ApiError
 from deployments.lab.files import read_json, write_json
-from deployments.lab.isos import read_iso
+from deployments.lab.isos import read_file, read_iso
 from deployments.lab.qemu.devices import boot_devices, drives, first_boot_disk
 from deployments.lab.qemu.status import agent_enabled, memory_bytes
 from deployments.lab.seeds import SEED_FILES, SeedAnswers, installer_family, parse_seed
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
 
 _TICK_SECONDS = 0.1
 BOOT, INSTALL, UP, WAIT = "boot", "install", "up", "wait"
+# What an installer writes in all, and what a system that is up writes each second (bytes).
+_INSTALL_BYTES = 2 << 30
+_IDLE_BYTES = 4096
+_RELEASE = re.compile(r"^.*?\b(PROXFLOW_[A-Z]+=[\w.-]+)", re.MULTILINE)
+RELEASE_FILE = "/etc/proxflow-release"
 
 
 @dataclass
@@ -48,6 +54,7 @@ class Run:
     interfaces: list[dict[str, Any]] = field(default_factory=list)
     note: str = ""
     installs: int = 0
+    written: int = 0
 
     @property
     def qmp_status(self) -> str:
@@ -66,6 +73,9 @@ class GuestLife:
         self._runs: dict[int, Run] = {}
         self._ticker: asyncio.Task[None] | None = None
         self._next_pid = 20000
+        self.version = 0
+        self._memory: dict[str, int] = {}
+        self._memory_as_of = -1
         self.broadcast = Broadcast()
         self.addresses = AddressBook(lab)
         for file in sorted(self._folder.glob("*.json")):
@@ -86,7 +96,8 @@ class GuestLife:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_TICK_SECONDS)
-            for vmid in list(self._runs):
+            moving = [run.vmid for run in self._runs.values() if run.phase in (BOOT, INSTALL)]
+            for vmid in moving:
                 self.running(vmid)
 
     # -- power -------------------------------------------------------------------------------
@@ -104,6 +115,7 @@ class GuestLife:
 
     def power_off(self, vmid: int) -> None:
         """Switch off."""
+        self.version += 1
         self._runs.pop(vmid, None)
         self._file(vmid).unlink(missing_ok=True)
 
@@ -142,10 +154,18 @@ class GuestLife:
                 run.interfaces = guest_interfaces(self._lab, run.node, run.values, run.mark or {})
             self._save(run)
 
+    def moved(self, vmid: int, node: str) -> None:
+        """A running machine goes on living on another node."""
+        run = self._runs.get(vmid)
+        if run is not None:
+            run.node = node
+            self._save(run)
+
     def _file(self, vmid: int) -> Any:
         return self._folder / f"{vmid}.json"
 
     def _save(self, run: Run) -> None:
+        self.version += 1
         write_json(self._file(run.vmid), asdict(run))
 
     # -- looking -----------------------------------------------------------------------------
@@ -166,9 +186,29 @@ class GuestLife:
         """Whole seconds since the start."""
         return int(time.time() - run.started)
 
+    def disk_written(self, run: Run) -> int:
+        """Bytes that the machine has written to its disks since it was switched on."""
+        elapsed = max(0.0, time.time() - run.phase_since)
+        if run.phase == INSTALL:
+            length = self._lab.clock.phase_seconds("install")
+            return run.written + int(_INSTALL_BYTES * min(1.0, elapsed / length))
+        return run.written + (int(elapsed) * _IDLE_BYTES if run.phase == UP else 0)
+
+    def agent_file(self, vmid: int, path: str) -> str | None:
+        """The text of a file of the installed system; the lab knows the one that seeds write."""
+        run = self.running(vmid)
+        text = ((run.mark if run else None) or {}).get("release")
+        return str(text) if text and path == RELEASE_FILE else None
+
     def memory_in_use(self, node: str) -> int:
         """Bytes of memory that running machines of a node take."""
-        return sum(memory_bytes(r.values) // 2 for r in self._runs.values() if r.node == node)
+        if self._memory_as_of != self.version:
+            self._memory.clear()
+            for run in self._runs.values():
+                half = memory_bytes(run.values) // 2
+                self._memory[run.node] = self._memory.get(run.node, 0) + half
+            self._memory_as_of = self.version
+        return self._memory.get(node, 0)
 
     def listens_to_acpi(self, vmid: int) -> bool:
         """Whether a system runs that reacts to the power button."""
@@ -251,14 +291,22 @@ class GuestLife:
         self._enter(run, WAIT, "no bootable device")
 
     def _begin_install(self, run: Run, iso_name: str) -> None:
-        answers = self._seed_answers(run, iso_name)
-        if answers is None:
+        found = self._seed_answers(run, iso_name)
+        if found is None or bootmenus.asks(found[0].family, self._menu(run)):
             self._enter(run, WAIT, "installer waits for somebody to answer")
             return
-        run.answers = answers.to_dict() | {"iso": iso_name}
+        answers, release = found
+        run.answers = answers.to_dict() | {"iso": iso_name, "release": release}
         self._enter(run, INSTALL)
 
-    def _seed_answers(self, run: Run, iso_name: str) -> SeedAnswers | None:
+    def _menu(self, run: Run) -> str | None:
+        """The GRUB menu of the ISO that the machine was booted from."""
+        drive = next(d for d in drives(run.values) if d.key == run.device)
+        storage, volume = self._lab.storages.volume(drive.file, run.node)
+        return read_file(storage.file(run.node, volume), bootmenus.GRUB)
+
+    def _seed_answers(self, run: Run, iso_name: str) -> tuple[SeedAnswers, str] | None:
+        """What the seed says, and the text of the release file that it writes."""
         family = installer_family(iso_name)
         for drive in drives(run.values):
             if not drive.is_cdrom or ":iso/" not in drive.file:
@@ -267,7 +315,9 @@ class GuestLife:
             content = read_iso(storage.file(run.node, volume))
             for name, wants in SEED_FILES.items():
                 if name in content.files and family in (None, wants):
-                    return parse_seed(name, content.files)
+                    lines = _RELEASE.findall("\n".join(content.files.values()))
+                    release = "".join(f"{line}\n" for line in dict.fromkeys(lines))
+                    return parse_seed(name, content.files), release
         return None
 
     def _finish_install(self, run: Run) -> None:
@@ -284,16 +334,24 @@ class GuestLife:
             "family": answers.get("family", ""),
             "hostname": answers.get("hostname"),
             "interfaces": answers.get("interfaces", []),
+            "release": answers.get("release", ""),
         }
         images.write_mark(storage.file(run.node, volume), mark)
         run.installs += 1
+        run.written += _INSTALL_BYTES
         finish = answers.get("finish", "reboot")
         if finish == "poweroff":
             self._self_off(run)
         elif finish == "halt":
             self._enter(run, WAIT, "installer is done and waits for a key")
         else:
-            self._enter(run, BOOT)
+            self._restart(run)
+
+    def _restart(self, run: Run) -> None:
+        """The machine starts anew, as a new process."""
+        self._next_pid += 1
+        run.pid, run.started, run.written = self._next_pid, time.time(), 0
+        self._enter(run, BOOT)
 
     def _self_off(self, run: Run) -> None:
         from deployments.lab.qemu.power import power_off

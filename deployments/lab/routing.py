@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from deployments.lab.cluster import Lab
 
 
+@dataclass(frozen=True)
+class JsonText:
+    """Data of an answer that is JSON text already."""
+
+    text: bytes
+
+
 @dataclass
 class Call:
     """One API call: who asks what. ``params`` are checked and typed before the handler runs.
@@ -77,6 +84,7 @@ class Endpoint:
     schema: Schema
     check: Check | None
     login: bool = True
+    needs_quorum: bool = True
 
     @property
     def full_schema(self) -> dict[str, Prop]:
@@ -94,11 +102,17 @@ def endpoint(
     schema: Schema | None = None,
     check: Check | None = None,
     login: bool = True,
+    needs_quorum: bool = True,
 ) -> Callable[[Handler], Handler]:
-    """Register a handler for a verb and a path such as ``/nodes/{node}/status``."""
+    """Register a handler for a verb and a path such as ``/nodes/{node}/status``.
+
+    ``needs_quorum`` False is for calls that change nothing in the cluster's configuration, such
+    as a login or a word with a guest's agent; GET calls never need it.
+    """
 
     def register(handler: Handler) -> Handler:
-        ENDPOINTS.append(Endpoint(method, template, handler, schema or {}, check, login))
+        one = Endpoint(method, template, handler, schema or {}, check, login, needs_quorum)
+        ENDPOINTS.append(one)
         return handler
 
     return register

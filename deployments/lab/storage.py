@@ -5,9 +5,13 @@ Volume names, refusals and shown paths follow scenarios 01, 03, 05 and 13.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +37,7 @@ _IMAGE = (
     r"(?P<name>(?P<base>base|vm)-(?P<own>\d+)-[^/\s]+?|[^/\s]+)\.(?P<fmt>raw|qcow2|vmdk|subvol)"
 )
 GIB = 1 << 30
+_COUNT_SHARE = 20
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,7 @@ class Storage:
         self.config = config
         self.id = config.storage
         self._root = root
+        self._counted: dict[str, tuple[int, float]] = {}
 
     @property
     def block(self) -> bool:
@@ -170,12 +176,23 @@ class Storage:
 
     def next_name(self, node: str, vmid: int, fmt: str, prefix: str = "vm") -> Volume:
         """The lowest free disk number of a guest."""
-        folder = self.folder(node) if self.block else self.folder(node) / "images" / str(vmid)
+        if self.block:
+            stem = f"-{vmid}-disk-"
+            return self.named(vmid, f"{prefix}{stem}{self._free_number(node, stem)}", fmt)
+        folder = self.folder(node) / "images" / str(vmid)
         pattern = re.compile(rf"(?:vm|base)-{vmid}-disk-(\d+)(?:\..*)?")
         found = (pattern.fullmatch(entry.name) for entry in _entries(folder))
         taken = {int(match.group(1)) for match in found if match}
         number = next(n for n in range(len(taken) + 1) if n not in taken)
         return self.named(vmid, f"{prefix}-{vmid}-disk-{number}", fmt)
+
+    def _free_number(self, node: str, stem: str) -> int:
+        folder = self.folder(node)
+        return next(
+            number
+            for number in count()
+            if not any((folder / f"{kind}{stem}{number}").exists() for kind in ("vm", "base"))
+        )
 
     def named(self, vmid: int, name: str, fmt: str) -> Volume:
         """A volume of a guest by its plain name."""
@@ -251,14 +268,38 @@ class Storage:
             except ApiError:
                 continue
 
-    def usage(self, node: str, full: bool = False) -> tuple[int, int]:
-        """Used and total bytes; ``full`` pretends that nothing is left."""
+    def usage(self, node: str, full: bool = False, recent: bool = False) -> tuple[int, int]:
+        """Used and total bytes; ``full`` pretends that nothing is left.
+
+        ``recent`` allows a figure that is up to twenty times as old as counting it takes.
+        """
         total = self.config.total
         if full:
             return total, total
-        folder = self.folder(node)
-        used = sum(f.stat().st_blocks * 512 for f in folder.rglob("*") if f.is_file())
+        folder = str(self.folder(node))
+        now = time.monotonic()
+        used, good_until = self._counted.get(folder, (0, 0.0))
+        if not recent or now > good_until:
+            used = _allocated(folder)
+            ended = time.monotonic()
+            self._counted[folder] = (used, ended + (ended - now) * _COUNT_SHARE)
         return min(used, total), total
+
+
+def _allocated(folder: str) -> int:
+    """Bytes that the files below a folder take on the host."""
+    used = 0
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    used += _allocated(entry.path)
+                else:
+                    with contextlib.suppress(FileNotFoundError):
+                        used += entry.stat().st_blocks * 512
+    except FileNotFoundError:
+        return 0
+    return used
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -6,7 +6,7 @@ import hashlib
 from typing import Any
 
 from deployments.lab import formats
-from deployments.lab.api.rows import guest_row, node_row, storage_rows
+from deployments.lab.api.rows import node_row
 from deployments.lab.cluster import RELEASE, REPOID, VERSION
 from deployments.lab.errors import bad_parameter
 from deployments.lab.routing import Call, endpoint, on
@@ -40,14 +40,13 @@ async def cluster_status(call: Call) -> list[dict[str, Any]]:
     lab = call.lab
     rows: list[dict[str, Any]] = []
     if lab.clustered:
-        online = sum(lab.online(name) for name in lab.nodes)
         rows.append(
             {
                 "id": "cluster",
                 "type": "cluster",
                 "name": lab.config.name,
                 "nodes": len(lab.nodes),
-                "quorate": int(online * 2 > len(lab.nodes)),
+                "quorate": int(lab.quorate),
                 "version": len(lab.nodes),
             }
         )
@@ -77,81 +76,6 @@ async def nextid(call: Call) -> str:
             raise bad_parameter(vmid=f"VM {vmid} already exists")
         return str(vmid)
     return str(next(n for n in range(100, 1_000_000) if n not in taken))
-
-
-@endpoint("GET", "/cluster/resources", {"type": enum("vm", "storage", "node", "sdn")})
-async def resources(call: Call) -> list[dict[str, Any]]:
-    """Everything the caller may see; the rest is left out silently."""
-    wanted = call.params.get("type")
-    rows: list[dict[str, Any]] = []
-    if wanted is None:
-        rows += _pool_rows(call)
-    if wanted in (None, "sdn"):
-        rows += _sdn_rows(call)
-    if wanted in (None, "node"):
-        rows += _node_rows(call)
-    if wanted in (None, "vm"):
-        rows += _guest_rows(call)
-    if wanted in (None, "storage"):
-        rows += [
-            row
-            for row in storage_rows(call.lab)
-            if call.has(
-                f"/storage/{row['storage']}",
-                "Datastore.Audit",
-                "Datastore.AllocateSpace",
-                any_of=True,
-            )
-        ]
-    return rows
-
-
-def _pool_rows(call: Call) -> list[dict[str, Any]]:
-    return [
-        {"id": f"/pool/{name}", "pool": name, "type": "pool"}
-        for name in sorted(call.lab.access.pools)
-        if call.has(f"/pool/{name}", "Pool.Audit")
-    ]
-
-
-def _sdn_rows(call: Call) -> list[dict[str, Any]]:
-    if not call.has("/sdn/zones/localnetwork", "SDN.Audit", "SDN.Use", any_of=True):
-        return []
-    return [
-        {
-            "id": f"network/{name}/zone/localnetwork",
-            "network": "localnetwork",
-            "network-type": "zone",
-            "node": name,
-            "status": "ok" if call.lab.online(name) else "unknown",
-            "type": "network",
-        }
-        for name in call.lab.nodes
-    ]
-
-
-def _node_rows(call: Call) -> list[dict[str, Any]]:
-    rows = []
-    for name in call.lab.nodes:
-        row = node_row(call.lab, name)
-        if not call.has(f"/nodes/{name}", "Sys.Audit"):
-            kept = ("cgroup-mode", "id", "level", "node", "status", "type")
-            row = {key: row[key] for key in kept if key in row}
-        rows.append(row)
-    return rows
-
-
-def _guest_rows(call: Call) -> list[dict[str, Any]]:
-    rows = []
-    for node, kind, vmid in call.lab.guests.all():
-        if not call.has(f"/vms/{vmid}", "VM.Audit"):
-            continue
-        row = guest_row(call.lab, node, kind, vmid)
-        pool = call.lab.access.pool_of(vmid)
-        if pool is not None:
-            row["pool"] = pool
-        rows.append(row)
-    return rows
 
 
 @endpoint("GET", "/cluster/tasks")

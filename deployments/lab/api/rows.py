@@ -7,7 +7,7 @@ from typing import Any
 
 from deployments.lab.access import Pool
 from deployments.lab.cluster import Lab
-from deployments.lab.guests import Kind
+from deployments.lab.guests import Listed
 from deployments.lab.lxc.config import row as container_row
 from deployments.lab.qemu.status import qemu_row
 
@@ -18,37 +18,48 @@ _LIST_KEYS = (
 
 
 class Broadcast:
-    """Status values as other nodes know them: renewed in a cycle, unknown for new guests."""
+    """Status values as other nodes know them: renewed in a cycle, unknown for new guests.
+
+    A lab whose cycle takes no time renews them when something changed, and once a second.
+    """
 
     def __init__(self) -> None:
         self._stamp = -1.0
+        self._known: tuple[Any, ...] = ()
         self._seen: dict[int, dict[str, Any]] = {}
 
     def rows(self, lab: Lab) -> dict[int, dict[str, Any]]:
-        """Rows of all guests as of the last cycle."""
-        if self._stamp < 0 or time.monotonic() - self._stamp >= lab.clock.seconds("resources"):
-            self._seen = {
-                vmid: live_row(lab, node, kind, vmid) for node, kind, vmid in lab.guests.all()
-            }
-            self._stamp = time.monotonic()
+        """Rows of all guests as of the last cycle; the same object until the next."""
+        cycle = lab.clock.seconds("resources")
+        if cycle and 0 <= time.monotonic() - self._stamp < cycle:
+            return self._seen
+        guests = lab.guests.listed()
+        known = (id(guests), lab.life.version, int(time.time()))
+        if cycle or known != self._known:
+            self._seen = {guest.vmid: live_row(lab, guest) for guest in guests}
+            self._stamp, self._known = time.monotonic(), known
         return self._seen
 
 
-def live_row(lab: Lab, node: str, kind: Kind, vmid: int) -> dict[str, Any]:
+def live_row(lab: Lab, guest: Listed) -> dict[str, Any]:
     """The present state of a guest."""
-    if kind == "lxc":
-        return container_row(lab, node, vmid)
-    return qemu_row(lab, node, vmid)
+    values = guest.config.values
+    if guest.kind == "lxc":
+        return container_row(lab, guest.node, guest.vmid, values)
+    return qemu_row(lab, guest.node, guest.vmid, values=values)
 
 
-def guest_row(lab: Lab, node: str, kind: Kind, vmid: int) -> dict[str, Any]:
-    """One guest as ``/cluster/resources`` shows it, without its pool."""
-    config = lab.guests.load(node, kind, vmid).values
+def guest_row(lab: Lab, guest: Listed, known: dict[str, Any] | None) -> dict[str, Any]:
+    """One guest as ``/cluster/resources`` shows it, without its pool.
+
+    ``known`` is its row of the last broadcast, None when there was none yet.
+    """
+    config = guest.config.values
     row: dict[str, Any] = {
-        "id": f"{kind}/{vmid}",
-        "node": node,
-        "type": kind,
-        "vmid": vmid,
+        "id": f"{guest.kind}/{guest.vmid}",
+        "node": guest.node,
+        "type": guest.kind,
+        "vmid": guest.vmid,
         "status": "unknown",
         "template": int(config.get("template", "0")),
     }
@@ -56,8 +67,7 @@ def guest_row(lab: Lab, node: str, kind: Kind, vmid: int) -> dict[str, Any]:
         row["tags"] = config["tags"]
     if config.get("lock"):
         row["lock"] = config["lock"]
-    known = lab.life.broadcast.rows(lab).get(vmid)
-    if known is None or not lab.online(node):
+    if known is None or not lab.online(guest.node):
         return row
     row["status"] = known["status"]
     row["name"] = known["name"]
@@ -69,10 +79,11 @@ def guest_row(lab: Lab, node: str, kind: Kind, vmid: int) -> dict[str, Any]:
 def pool_members(lab: Lab, pool: Pool) -> list[dict[str, Any]]:
     """Guests and storages of a pool."""
     rows: list[dict[str, Any]] = []
-    for vmid in sorted(pool.vms):
-        place = lab.guests.locate(vmid)
-        if place is not None:
-            row = guest_row(lab, place[0], place[1], vmid)
+    members = set(pool.vms)
+    known = lab.life.broadcast.rows(lab)
+    for guest in sorted(lab.guests.listed(), key=lambda guest: guest.vmid):
+        if guest.vmid in members:
+            row = guest_row(lab, guest, known.get(guest.vmid))
             row.pop("tags", None)
             rows.append(row)
     for name in pool.storages:
@@ -122,7 +133,7 @@ def storage_rows(lab: Lab) -> list[dict[str, Any]]:
                 "status": "unknown",
             }
             if lab.online(node):
-                used, total = lab.usage(storage, node)
+                used, total = lab.recent_usage(storage, node)
                 row |= {"status": "available", "disk": used, "maxdisk": total}
             rows.append(row)
     return rows

@@ -164,9 +164,13 @@ def _keep_unused(lab: Lab, node: str, vmid: int, config: GuestConfig, key: str, 
         config.values[free] = volid
 
 
-def row(lab: Lab, node: str, vmid: int) -> dict[str, Any]:
-    """One container as lists and ``status/current`` show it."""
-    values = lab.guests.load(node, "lxc", vmid).values
+def row(lab: Lab, node: str, vmid: int, values: dict[str, str] | None = None) -> dict[str, Any]:
+    """One container as lists and ``status/current`` show it.
+
+    ``values`` are those of its configuration where the caller has read it already.
+    """
+    if values is None:
+        values = lab.guests.load(node, "lxc", vmid).values
     run = lab.life.running(vmid)
     root = next((m for m in mounts(values) if m.key == "rootfs"), None)
     size = parse_size(str(root.values.get("size", "0"))) or 0 if root else 0

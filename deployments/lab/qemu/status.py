@@ -33,9 +33,15 @@ def cpu_count(values: dict[str, str]) -> int:
     return int(values.get("vcpus", cores))
 
 
-def qemu_row(lab: Lab, node: str, vmid: int, full: bool = False) -> dict[str, Any]:
-    """One machine as ``/nodes/N/qemu`` shows it; ``full`` adds what a monitor would tell."""
-    values = lab.guests.load(node, "qemu", vmid).values
+def qemu_row(
+    lab: Lab, node: str, vmid: int, full: bool = False, values: dict[str, str] | None = None
+) -> dict[str, Any]:
+    """One machine as ``/nodes/N/qemu`` shows it; ``full`` adds what a monitor would tell.
+
+    ``values`` are those of its configuration where the caller has read it already.
+    """
+    if values is None:
+        values = lab.guests.load(node, "qemu", vmid).values
     run = lab.life.running(vmid)
     boot_disk = first_boot_disk(values)
     size = parse_size(str(boot_disk.values.get("size", "0"))) if boot_disk else 0
@@ -70,6 +76,7 @@ def qemu_row(lab: Lab, node: str, vmid: int, full: bool = False) -> dict[str, An
         for name in _PRESSURE:
             row |= {f"pressure{name}full": 0, f"pressure{name}some": 0}
         if full:
+            row |= {"diskread": 0, "diskwrite": lab.life.disk_written(run)}
             cards = {
                 f"tap{vmid}i{index}": {"netin": 0, "netout": 0} for index, _ in nets(run.values)
             }
