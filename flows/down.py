@@ -55,7 +55,7 @@ def down(
     manifest: str,
     cluster: str | None = None,
     only: list[str] | None = None,
-    parallel: int = 4,
+    parallel: Parallel = 4,
     continue_on_error: bool = False,
     force: bool = False,
 ) -> State[Any]:

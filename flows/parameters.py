@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
+from pydantic import Field
 
 Manifest = Annotated[
     Path, Parameter(help="The environment's master file, such as env.yaml.", show_default=False)
@@ -28,7 +30,12 @@ Only = Annotated[
         help="Only these nodes of the manifest, by name or vm_id.",
     ),
 ]
-Parallel = Annotated[int, Parameter(help="How many nodes at once, at most.")]
+# The same bound for the command line and for runs that Prefect starts.
+Parallel = Annotated[
+    int,
+    Parameter(help="How many nodes at once, at most.", validator=Number(gte=1)),
+    Field(ge=1),
+]
 ContinueOnError = Annotated[
     bool,
     Parameter(
@@ -61,7 +68,11 @@ KeepFailed = Annotated[
     ),
 ]
 BootTimeout = Annotated[
-    float, Parameter(help="Seconds that an installation may take until SSH answers.")
+    float,
+    Parameter(
+        help="Seconds that an installation may take until SSH answers.", validator=Number(gt=0)
+    ),
+    Field(gt=0),
 ]
 Force = Annotated[
     bool,

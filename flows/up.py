@@ -72,13 +72,13 @@ def up(
     manifest: str,
     cluster: str | None = None,
     only: list[str] | None = None,
-    parallel: int = 4,
+    parallel: Parallel = 4,
     continue_on_error: bool = False,
     dry_run: bool = False,
     skip_kickstart_build: bool = False,
     skip_finalize: bool = False,
     rollback: bool = True,
-    boot_timeout: float = BOOT_TIMEOUT,
+    boot_timeout: BootTimeout = BOOT_TIMEOUT,
 ) -> State[Any]:
     """Bring the guests of an environment into being, as its manifest declares them.
 

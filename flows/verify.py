@@ -28,7 +28,7 @@ def verify(
     manifest: str,
     cluster: str | None = None,
     only: list[str] | None = None,
-    parallel: int = 4,
+    parallel: Parallel = 4,
 ) -> State[Any]:
     """Check every guest of an environment, several at once; all deviations are reported.
 
