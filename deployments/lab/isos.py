@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -29,25 +30,54 @@ class IsoContent:
 
 
 def make_iso(file: Path, label: str, files: dict[str, str]) -> None:
-    """Write a small ISO 9660 image with Joliet and Rock Ridge names."""
+    """Write a small ISO 9660 image with Joliet and Rock Ridge names; folders are made as needed."""
     import pycdlib
 
     iso = pycdlib.PyCdlib()
     iso.new(vol_ident=label, joliet=3, rock_ridge="1.09", interchange_level=4)
-    for index, (name, text) in enumerate(files.items()):
+    folders: dict[str, str] = {"": ""}
+    for index, (path, text) in enumerate(files.items()):
         data = text.encode()
+        parent, _, name = path.rpartition("/")
         iso.add_fp(
             io.BytesIO(data),
             len(data),
-            iso_path=f"/F{index:07d}.;1",
+            iso_path=f"{_folder(iso, folders, parent)}/F{index:07d}.;1",
             rr_name=name,
-            joliet_path=f"/{name}",
+            joliet_path=f"/{path}",
         )
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_name(f".{file.name}.tmp")
     iso.write(str(partial))
     iso.close()
     partial.replace(file)
+
+
+def _folder(iso: Any, folders: dict[str, str], path: str) -> str:
+    """The plain ISO path of a folder, which is made where it is not there yet."""
+    if path not in folders:
+        parent, _, name = path.rpartition("/")
+        plain = f"{_folder(iso, folders, parent)}/D{len(folders):07d}"
+        iso.add_directory(iso_path=plain, rr_name=name, joliet_path=f"/{path}")
+        folders[path] = plain
+    return folders[path]
+
+
+def read_file(file: Path, path: str) -> str | None:
+    """The text of a file in an image, by its Rock Ridge path; None where there is none."""
+    import pycdlib
+    from pycdlib.pycdlibexception import PyCdlibException
+
+    iso, out = pycdlib.PyCdlib(), io.BytesIO()
+    try:
+        iso.open(str(file))
+        iso.get_rock_ridge_facade().get_file_from_iso_fp(out, rr_path=f"/{path}")
+    except (PyCdlibException, OSError, IndexError, ValueError):
+        return None
+    finally:
+        with contextlib.suppress(PyCdlibException):
+            iso.close()
+    return out.getvalue().decode(errors="replace")
 
 
 def read_iso(file: Path) -> IsoContent:

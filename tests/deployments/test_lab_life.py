@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from deployments.lab.bootmenus import GRUB, MENUS
 from deployments.lab.isos import make_iso
 from deployments.lab.testing import RunningLab, running_lab
 from tests.deployments.labclient import Client, eventually
@@ -31,6 +32,12 @@ def seed(client: Client, tmp_path: Path, name: str, label: str, files: dict[str,
     make_iso(tmp_path / name, label, files)
     assert client.upload("pve1", "local", tmp_path / name) == "OK"
     return f"local:iso/{name},media=cdrom"
+
+
+def unattended_ubuntu(client: Client, tmp_path: Path) -> str:
+    """An install ISO whose boot menu has the argument that Ubuntu's installer wants."""
+    menu = MENUS["ubuntu"].replace("vmlinuz  ---", "vmlinuz autoinstall ---")
+    return seed(client, tmp_path, "ubuntu-unattended.iso", "UBUNTU", {GRUB: menu})
 
 
 def create(client: Client, vmid: int, **options: object) -> None:
@@ -131,13 +138,52 @@ def test_cloud_init_user_data_names_cards_by_mac_and_leaves_others_to_dhcp(
     )
     iso = seed(client, tmp_path, "seed106.iso", "cidata", {"user-data": text, "meta-data": ""})
     second = f"virtio={MAC.format(206)},bridge=vmbr1"
-    create(client, 106, ide2=UBUNTU, ide3=iso, boot="order=scsi0;ide2", net1=second)
+    ubuntu = unattended_ubuntu(client, tmp_path)
+    create(client, 106, ide2=ubuntu, ide3=iso, boot="order=scsi0;ide2", net1=second)
 
     start(client, 106)
 
     found = eventually(lambda: addresses(client, 106))
     assert "10.77.0.16" in found
     assert any(address.startswith("10.78.") for address in found)
+
+
+def test_an_untouched_ubuntu_iso_asks_although_a_seed_is_there(
+    client: Client, tmp_path: Path
+) -> None:
+    files = {"user-data": "#cloud-config\nautoinstall: {}\n", "meta-data": ""}
+    iso = seed(client, tmp_path, "seed150.iso", "cidata", files)
+    create(client, 150, ide2=UBUNTU, ide3=iso, boot="order=scsi0;ide2")
+
+    start(client, 150)
+
+    assert "waits for somebody" in eventually(lambda: life(client, 150).get("note"))
+
+
+def test_an_installation_is_seen_from_outside_by_writes_and_a_new_process(
+    client: Client, tmp_path: Path
+) -> None:
+    text = KICKSTART.format(mac=MAC.format(151), ip="10.77.0.51", name="seen", finish="reboot")
+    marker = "# cat > /etc/proxflow-release\n# PROXFLOW_ENVIRONMENT=prod\n"
+    iso = seed(client, tmp_path, "seed151.iso", "OEMDRV", {"ks.cfg": text + marker})
+    create(client, 151, ide2=ROCKY, ide3=iso, boot="order=scsi0;ide2")
+    client.lab.set_time(0.001, boot=500, install=60_000)
+    start(client, 151)
+    current = "/nodes/pve1/qemu/151/status/current"
+    first = client.get(current)
+    writing = eventually(lambda: int(client.get(current)["diskwrite"]))
+    client.lab.set_time(0)
+    eventually(lambda: addresses(client, 151))
+    last = client.get(current)
+    path = "/nodes/pve1/qemu/151/agent/file-read"
+    read = client.get(path, file="/etc/proxflow-release")
+    missing = client.raw("GET", path, params={"file": "/etc/motd"})
+
+    assert first["diskwrite"] == 0
+    assert writing > 0
+    assert last["pid"] != first["pid"]
+    assert read["content"] == "PROXFLOW_ENVIRONMENT=prod\n"
+    assert "No such file or directory" in missing.text
 
 
 def test_an_imported_image_boots_at_once_with_its_ipconfig_address(client: Client) -> None:

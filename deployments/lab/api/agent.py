@@ -93,14 +93,29 @@ async def host_name(call: Call) -> dict[str, Any]:
     return {"result": {"host-name": call.lab.life.host_name(call.vmid)}}
 
 
+_FILE_READ = on("/vms/{vmid}", "VM.GuestAgent.FileRead", _ALL, any_of=True)
+_FILE_WRITE = on("/vms/{vmid}", "VM.GuestAgent.FileWrite", _ALL, any_of=True)
+_required = string(optional=False)
+
+
+@_command("GET", "file-read", _FILE_READ, {"file": _required})
+async def file_read(call: Call) -> dict[str, Any]:
+    """The text of a file in the guest."""
+    await _reach(call)
+    path = call.params["file"]
+    text = call.lab.life.agent_file(call.vmid, path)
+    if text is None:
+        raise failure(
+            f"Agent error: failed to open file '{path}' (mode: 'r'): No such file or directory"
+        )
+    return {"content": text, "bytes-read": len(text)}
+
+
 async def _unmodelled(call: Call) -> Any:
     await _reach(call)
     raise not_implemented(call.method, call.path)
 
 
-_FILE_READ = on("/vms/{vmid}", "VM.GuestAgent.FileRead", _ALL, any_of=True)
-_FILE_WRITE = on("/vms/{vmid}", "VM.GuestAgent.FileWrite", _ALL, any_of=True)
-_required = string(optional=False)
 for _method, _name, _check, _schema in (
     (
         "POST",
@@ -109,7 +124,6 @@ for _method, _name, _check, _schema in (
         {"command": Prop("array", optional=False), "input-data": string(max_length=65536)},
     ),
     ("GET", "exec-status", _EXEC, {"pid": integer(optional=False)}),
-    ("GET", "file-read", _FILE_READ, {"file": _required}),
     (
         "POST",
         "file-write",
