@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote
 
 from starlette.requests import Request
@@ -15,10 +15,12 @@ from deployments.lab import api, control
 from deployments.lab.access import Identity
 from deployments.lab.cluster import Lab
 from deployments.lab.errors import ApiError, bad_parameters, not_implemented, unauthorized
-from deployments.lab.faults import CallFault
 from deployments.lab.protocol import reason_header
-from deployments.lab.routing import ENDPOINTS, Call, Endpoint, JsonText, Router
+from deployments.lab.routing import ENDPOINTS, Call, Endpoint, JsonBody, Router
 from deployments.lab.schema import validate
+
+if TYPE_CHECKING:
+    from deployments.lab.faultrules import CallFault
 
 PREFIX = "/api2/json"
 JSON_TYPE = "application/json;charset=UTF-8"
@@ -67,6 +69,8 @@ class Application:
         path = path.rstrip("/") or "/"
         method = request.method
         fault = self.lab.faults.for_call(method, path)
+        if fault is not None and fault.rate:
+            request = Request(scope, slowed(request.receive, fault.rate))
         identity: Identity | None = None
         status = 0
         try:
@@ -106,7 +110,7 @@ class Application:
         self, method: str, path: str, request: Request, full_path: str, fault: CallFault | None
     ) -> tuple[Identity | None, dict[str, Any]]:
         if fault is not None and fault.status is not None:
-            raise ApiError(fault.status, fault.reason or "ordered by the lab")
+            raise ApiError(fault.status, fault.words)
         if not full_path.startswith(PREFIX + "/"):
             raise ApiError(501, "no such file", newline=False)
         found = self._router.find(method, path)
@@ -163,12 +167,9 @@ async def run_endpoint(route: Endpoint, call: Call) -> dict[str, Any]:
 
 
 def payload_text(payload: dict[str, Any]) -> bytes:
-    """The body of an answer; ``data`` may be JSON text already."""
+    """The body of an answer; ``data`` may stand for a body that is text already."""
     data = payload["data"]
-    if not isinstance(data, JsonText):
-        return json.dumps(payload).encode()
-    more = json.dumps({key: value for key, value in payload.items() if key != "data"})
-    return b'{"data":' + data.text + (b"}" if more == "{}" else b"," + more[1:].encode())
+    return data.text if isinstance(data, JsonBody) else json.dumps(payload).encode()
 
 
 def unquote_path(raw: bytes) -> str:
@@ -212,6 +213,17 @@ def parse_json(text: str) -> dict[str, Any]:
         message = f'\'"\' expected, at character offset {error.pos} (before "{rest}") at {where}'
         raise ApiError(500, message, bare=True, body=message + "\n") from None
     return parsed if isinstance(parsed, dict) else {}
+
+
+def slowed(receive: Any, rate: float) -> Any:
+    """A ``receive`` that takes ``rate`` bytes a second; the sender notices by its full buffers."""
+
+    async def slowly() -> Any:
+        message = await receive()
+        await asyncio.sleep(len(message.get("body", b"")) / rate)
+        return message
+
+    return slowly
 
 
 async def abort(scope: Any, request: Request) -> None:

@@ -72,7 +72,7 @@ class Lab:
         self.access = Access(root / "etc")
         self.nodes = {node.name: node for node in self.config.nodes}
         self.storages = Storages(self.config.storages, root / "storage")
-        self.guests = GuestStore(root / "etc" / "nodes", list(self.nodes), self.clock)
+        self.guests = GuestStore(root / "etc" / "nodes", list(self.nodes), self.clock, self.faults)
         self.tasks = Tasks(root / "tasks", self.faults)
         self.life = GuestLife(self)
         self.born = time.time()

@@ -1,23 +1,22 @@
 """``/_lab/``: the control interface for tests and rehearsals, guarded by its own token.
 
-GET state, requests, faults; POST faults, time, storage-full, node-offline, ticket-seconds,
-settle; DELETE faults, requests. The token travels in the header ``X-Lab-Token``.
+GET health, state, requests, faults, time; POST faults, seed, time, storage-full, node-offline,
+quorum, ticket-seconds, settle; DELETE faults, requests. The token travels in the header
+``X-Lab-Token``. All of it is described in docs/lab.md.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hmac
+import inspect
 import json
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
 from starlette.requests import Request
 
 from deployments.lab.cluster import Lab
-from deployments.lab.faults import CallFault, TaskFault
-
-_RULE: TypeAdapter[CallFault | TaskFault] = TypeAdapter(CallFault | TaskFault)
 
 
 async def handle(lab: Lab, token: str, request: Request) -> tuple[int, dict[str, Any]]:
@@ -33,55 +32,115 @@ async def handle(lab: Lab, token: str, request: Request) -> tuple[int, dict[str,
         return 400, {"error": f"no JSON: {error}"}
     try:
         return await _dispatch(lab, request.method, name, body)
-    except ValidationError as error:
-        return 400, {"error": str(error)}
+    except TimeoutError:
+        return 504, {"error": "tasks still run"}
     except (KeyError, TypeError, ValueError) as error:
         return 400, {"error": f"{type(error).__name__}: {error}"}
 
 
-async def _dispatch(  # noqa: PLR0911 - one line for each call
+async def _dispatch(
     lab: Lab, method: str, name: str, body: dict[str, Any]
 ) -> tuple[int, dict[str, Any]]:
+    act = _ACTS.get((method, name))
+    if act is None:
+        return 404, {"error": f"no control call {method} {name}"}
+    found = act(lab, body)
+    return 200, await found if inspect.isawaitable(found) else found
+
+
+def _health(lab: Lab, _body: dict[str, Any]) -> dict[str, Any]:
+    return {"ok": True, "nodes": list(lab.nodes)}
+
+
+def _requests(lab: Lab, _body: dict[str, Any]) -> dict[str, Any]:
+    return {"requests": list(lab.faults.requests), "counts": dict(lab.faults.counts)}
+
+
+def _forget_requests(lab: Lab, _body: dict[str, Any]) -> dict[str, Any]:
+    lab.faults.forget()
+    return {}
+
+
+def _order(lab: Lab, body: dict[str, Any]) -> dict[str, Any]:
+    from deployments.lab.faultrules import parse_rule
+
+    lab.faults.add(parse_rule(body))
+    return {}
+
+
+def _peace(lab: Lab, _body: dict[str, Any]) -> dict[str, Any]:
+    lab.faults.clear()
+    return {}
+
+
+def _reseed(lab: Lab, body: dict[str, Any]) -> dict[str, Any]:
+    lab.faults.reseed(int(body["seed"]))
+    return {"seed": lab.faults.seed}
+
+
+def _time(lab: Lab, body: dict[str, Any]) -> dict[str, Any]:
+    scale = float(body.get("scale", lab.clock.scale))
+    durations = {key: float(value) for key, value in body.get("durations", {}).items()}
+    if min(scale, *durations.values(), 0) < 0:
+        raise ValueError("time does not run backwards")
+    lab.clock.scale = scale
+    lab.clock.durations.update(durations)
+    return {"scale": lab.clock.scale, "durations": lab.clock.durations}
+
+
+def _storage_full(lab: Lab, body: dict[str, Any]) -> dict[str, Any]:
+    known = [storage.id for storage in lab.storages]
+    return _switch(lab, "storage-full", body, known, lab.faults.full)
+
+
+def _node_offline(lab: Lab, body: dict[str, Any]) -> dict[str, Any]:
+    return _switch(lab, "node-offline", body, list(lab.nodes), lab.faults.offline)
+
+
+def _switch(
+    lab: Lab, what: str, body: dict[str, Any], known: list[str], marked: set[str]
+) -> dict[str, Any]:
+    """Mark a storage as full or a node as offline, or take the mark away; all marks of the kind."""
+    name, on = str(body["name"]), bool(body.get("on", True))
+    if name not in known:
+        raise ValueError(f"there is no {name}, only {', '.join(known)}")
+    (marked.add if on else marked.discard)(name)
+    lab.faults.log(what, "on" if on else "off", name=name)
+    return {"marked": sorted(marked)}
+
+
+def _quorum(lab: Lab, body: dict[str, Any]) -> dict[str, Any]:
+    lab.faults.no_quorum = bool(body.get("lost", True))
+    lab.faults.log("quorum", "lost" if lab.faults.no_quorum else "back")
+    return {"quorate": lab.quorate}
+
+
+def _ticket_seconds(lab: Lab, body: dict[str, Any]) -> dict[str, Any]:
+    lab.access.ticket_seconds = float(body["seconds"])
+    lab.faults.log("tickets", f"live {lab.access.ticket_seconds:g} s")
+    return {}
+
+
+async def _settle(lab: Lab, body: dict[str, Any]) -> dict[str, Any]:
+    await asyncio.wait_for(lab.tasks.settled(), float(body.get("timeout", 30)))
+    return {}
+
+
+def troubles(lab: Lab, _body: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Orders that still stand, and what came of earlier ones."""
     faults = lab.faults
-    if (method, name) == ("GET", "health"):
-        return 200, {"ok": True, "nodes": list(lab.nodes)}
-    if (method, name) == ("GET", "state"):
-        return 200, state(lab)
-    if (method, name) == ("GET", "requests"):
-        return 200, {"requests": list(faults.requests), "counts": dict(faults.counts)}
-    if (method, name) == ("DELETE", "requests"):
-        faults.requests.clear()
-        faults.counts.clear()
-        return 200, {}
-    if (method, name) == ("GET", "faults"):
-        return 200, {"rules": [rule.model_dump() for rule in [*faults.calls, *faults.tasks]]}
-    if (method, name) == ("POST", "faults"):
-        faults.add(_RULE.validate_python(body))
-        return 200, {}
-    if (method, name) == ("DELETE", "faults"):
-        faults.clear()
-        return 200, {}
-    if (method, name) == ("POST", "time"):
-        lab.clock.scale = float(body.get("scale", lab.clock.scale))
-        lab.clock.durations.update({k: float(v) for k, v in body.get("durations", {}).items()})
-        return 200, {"scale": lab.clock.scale, "durations": lab.clock.durations}
-    if (method, name) in (("POST", "storage-full"), ("POST", "node-offline")):
-        marked = faults.full if name == "storage-full" else faults.offline
-        (marked.add if body.get("on", True) else marked.discard)(str(body["name"]))
-        return 200, {"marked": sorted(marked)}
-    if (method, name) == ("POST", "quorum"):
-        faults.no_quorum = bool(body.get("lost", True))
-        return 200, {"quorate": lab.quorate}
-    if (method, name) == ("POST", "ticket-seconds"):
-        lab.access.ticket_seconds = float(body["seconds"])
-        return 200, {}
-    if (method, name) == ("POST", "settle"):
-        await asyncio.wait_for(lab.tasks.settled(), float(body.get("timeout", 30)))
-        return 200, {}
-    return 404, {"error": f"no control call {method} {name}"}
+    return {
+        "rules": [rule.model_dump() for rule in faults.rules()],
+        "injected": list(faults.injected),
+        "seed": faults.seed,
+        "offline": sorted(faults.offline),
+        "full": sorted(faults.full),
+        "no_quorum": faults.no_quorum,
+        "ticket_seconds": lab.access.ticket_seconds,
+    }
 
 
-def state(lab: Lab) -> dict[str, Any]:
+def state(lab: Lab, _body: dict[str, Any] | None = None) -> dict[str, Any]:
     """Everything that exists, in one document; equal documents mean that nothing was changed."""
     volumes = sorted(
         {
@@ -110,3 +169,23 @@ def state(lab: Lab) -> dict[str, Any]:
             "all": len(lab.tasks.all),
         },
     }
+
+
+_Act = Callable[[Lab, dict[str, Any]], dict[str, Any] | Awaitable[dict[str, Any]]]
+_ACTS: dict[tuple[str, str], _Act] = {
+    ("GET", "health"): _health,
+    ("GET", "state"): state,
+    ("GET", "requests"): _requests,
+    ("DELETE", "requests"): _forget_requests,
+    ("GET", "faults"): troubles,
+    ("POST", "faults"): _order,
+    ("DELETE", "faults"): _peace,
+    ("POST", "seed"): _reseed,
+    ("GET", "time"): _time,
+    ("POST", "time"): _time,
+    ("POST", "storage-full"): _storage_full,
+    ("POST", "node-offline"): _node_offline,
+    ("POST", "quorum"): _quorum,
+    ("POST", "ticket-seconds"): _ticket_seconds,
+    ("POST", "settle"): _settle,
+}

@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple
 from deployments.lab.clock import Clock
 from deployments.lab.conffile import GuestConfig, parse_config
 from deployments.lab.errors import failure
+from deployments.lab.faults import Faults
 from deployments.lab.files import write_atomic
 
 Kind = Literal["qemu", "lxc"]
@@ -45,11 +46,12 @@ class Listed(NamedTuple):
 class GuestStore:
     """Configurations by id."""
 
-    def __init__(self, folder: Path, nodes: list[str], clock: Clock) -> None:
+    def __init__(self, folder: Path, nodes: list[str], clock: Clock, faults: Faults) -> None:
         self._folder = folder
         self._nodes = nodes
         self._clock = clock
         self._locks: dict[int, asyncio.Lock] = {}
+        self._faults = faults
         self._read: dict[str, tuple[_Stamp, GuestConfig]] = {}
         self._listed: list[Listed] = []
         self._next_scan = 0.0
@@ -135,7 +137,10 @@ class GuestStore:
         """Hand a guest over to another node in one step."""
         file = self.file(target, kind, vmid)
         file.parent.mkdir(parents=True, exist_ok=True)
-        self.file(node, kind, vmid).rename(file)
+        before = self.file(node, kind, vmid)
+        before.rename(file)
+        self._forget(before)
+        self._forget(file)
 
     def delete(self, node: str, kind: Kind, vmid: int) -> None:
         """Remove a guest's file."""
@@ -156,11 +161,13 @@ class GuestStore:
         ``log`` takes the lines that a container's task writes when it has to wait.
         """
         lock = self._locks.setdefault(vmid, asyncio.Lock())
-        if lock.locked():
+        foreign = self._faults.for_lock(vmid) is not None
+        if foreign or lock.locked():
             if log is not None:
                 log("trying to acquire lock...")
+            seconds = self._clock.file_lock_seconds()
             try:
-                await asyncio.wait_for(lock.acquire(), self._clock.file_lock_seconds())
+                await asyncio.wait_for(_never() if foreign else lock.acquire(), seconds)
                 if log is not None:
                     log(" OK")
             except TimeoutError:
@@ -172,6 +179,11 @@ class GuestStore:
             yield
         finally:
             lock.release()
+
+
+async def _never() -> None:
+    """Wait for a lock that its holder does not let go."""
+    await asyncio.Event().wait()
 
 
 def _ids(folder: Path) -> list[int]:

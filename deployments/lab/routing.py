@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class JsonText:
-    """Data of an answer that is JSON text already."""
+class JsonBody:
+    """What a handler returns that has the text of the whole body ready, ``data`` and all."""
 
     text: bytes
 

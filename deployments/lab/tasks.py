@@ -9,12 +9,15 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from deployments.lab.access import Identity
 from deployments.lab.errors import ApiError, bad_parameter
-from deployments.lab.faults import Faults, TaskFault
+from deployments.lab.faults import Faults
 from deployments.lab.files import read_json, write_json
+
+if TYPE_CHECKING:
+    from deployments.lab.faultrules import TaskFault
 
 _UPID = re.compile(
     r"UPID:(?P<node>[A-Za-z0-9-]+):(?P<pid>[0-9A-F]{8}):(?P<pstart>[0-9A-F]{8,9})"

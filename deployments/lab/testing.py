@@ -60,12 +60,25 @@ class RunningLab:
             return found
 
     def fault(self, **rule: Any) -> None:
-        """Order trouble, see :mod:`deployments.lab.faults`."""
+        """Order trouble, see :mod:`deployments.lab.faultrules`."""
         self.control("POST", "faults", rule)
 
     def clear_faults(self) -> None:
         """Back to peace."""
         self.control("DELETE", "faults")
+
+    def injected(self) -> list[dict[str, Any]]:
+        """Troubles so far: kind, what happened, and to which call, task or guest."""
+        found: list[dict[str, Any]] = self.control("GET", "faults")["injected"]
+        return found
+
+    def reseed(self, seed: int) -> None:
+        """Begin the random numbers that rules with a probability draw from anew."""
+        self.control("POST", "seed", {"seed": seed})
+
+    def ticket_seconds(self, seconds: float) -> None:
+        """How long tickets live, those that were given out already too."""
+        self.control("POST", "ticket-seconds", {"seconds": seconds})
 
     def requests(self) -> list[dict[str, Any]]:
         """Calls so far: method, path, status, user."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
@@ -131,3 +135,154 @@ def test_a_guest_is_locked_for_writers_while_a_task_works_on_it(client: Client) 
     assert "can't lock file" in answer.reason
     written = eventually(lambda: client.raw("PUT", f"{QEMU}/304/config", data={"cores": 2}).ok)
     assert written
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"), [(595, "No route to host"), (596, "Connection timed out")]
+)
+def test_the_proxy_of_a_node_fails_in_its_own_words(
+    client: Client, status: int, reason: str
+) -> None:
+    client.lab.fault(path="/nodes/pve2/.*", status=status)
+
+    answer = client.raw("GET", "/nodes/pve2/status")
+
+    assert (answer.status_code, answer.reason) == (status, reason)
+    assert client.raw("GET", "/nodes/pve2/status").ok
+
+
+def test_a_rule_lets_as_many_calls_pass_as_it_skips(client: Client) -> None:
+    client.lab.fault(path="/version", status=500, skip=2)
+
+    answers = [client.raw("GET", "/version").status_code for _ in range(4)]
+
+    assert answers == [200, 200, 500, 200]
+
+
+def test_a_delayed_call_still_has_its_answer(client: Client) -> None:
+    client.lab.fault(path="/version", delay=0.2)
+
+    answer = client.raw("GET", "/version")
+
+    assert answer.ok
+    assert answer.elapsed.total_seconds() >= 0.2
+
+
+def test_a_foreign_lock_refuses_a_config_write_and_fails_a_task(client: Client) -> None:
+    assert client.task("POST", QEMU, vmid=310, scsi0="local-lvm:1") == "OK"
+    client.lab.fault(kind="lock", vmid=310, times=2)
+
+    written = client.raw("PUT", f"{QEMU}/310/config", data={"cores": 2})
+    resized = client.task("PUT", f"{QEMU}/310/resize", disk="scsi0", size="+1G")
+
+    text = "can't lock file '/var/lock/qemu-server/lock-310.conf' - got timeout"
+    assert (written.status_code, written.reason) == (500, text)
+    assert resized == text
+    assert client.raw("PUT", f"{QEMU}/310/config", data={"cores": 2}).ok
+
+
+def test_a_failing_task_may_have_done_its_work_before(client: Client) -> None:
+    client.lab.fault(kind="task", type="qmcreate", exitstatus="too late", when="after")
+
+    ended = client.task("POST", QEMU, vmid=311)
+
+    assert ended == "too late"
+    assert client.raw("GET", f"{QEMU}/311/config").ok
+
+
+def test_a_ticket_that_is_too_old_is_refused(client: Client) -> None:
+    user, password = client.lab.connection["user"], client.lab.connection["password"]
+    login = client.call("POST", "/access/ticket", username=user, password=password)
+    cookie = {"PVEAuthCookie": requests.utils.quote(login["ticket"])}
+    by_ticket = requests.Session()
+    by_ticket.trust_env, by_ticket.verify = False, client.lab.connection["ca_file"]
+    url = f"{client.lab.endpoint}/api2/json/version"
+    fresh = by_ticket.get(url, cookies=cookie, timeout=10)
+
+    client.lab.ticket_seconds(0)
+    old = by_ticket.get(url, cookies=cookie, timeout=10)
+
+    client.lab.ticket_seconds(7200)
+    assert (fresh.status_code, old.status_code, old.content) == (200, 401, b"")
+
+
+def test_a_slow_line_holds_an_upload_up_and_nobody_else(client: Client, tmp_path: Path) -> None:
+    file = tmp_path / "slow.iso"
+    file.write_bytes(bytes(200_000))
+    client.lab.fault(method="POST", path=".*/upload", rate=400_000)
+    ended: list[str] = []
+    other = Client(client.lab)
+    upload = threading.Thread(target=lambda: ended.append(other.upload("pve1", "local", file)))
+    began = time.monotonic()
+    upload.start()
+    eventually(lambda: client.lab.injected()[-1:] and "rate" in client.lab.injected()[-1]["what"])
+
+    answer = client.raw("GET", "/version")
+    answered = time.monotonic() - began
+
+    upload.join()
+    assert answer.ok
+    assert ended == ["OK"]
+    assert answered < time.monotonic() - began
+    assert time.monotonic() - began >= 0.5
+
+
+def refused(client: Client, seed: int) -> list[bool]:
+    client.lab.reseed(seed)
+    client.lab.fault(path="/version", status=503, times=0, probability=0.5)
+    answers = [client.raw("GET", "/version").status_code == 503 for _ in range(24)]
+    client.lab.clear_faults()
+    return answers
+
+
+def test_troubles_by_chance_are_the_same_for_the_same_seed(client: Client) -> None:
+    first, second, other = refused(client, 7), refused(client, 7), refused(client, 8)
+
+    assert first == second != other
+    assert {True, False} == set(first)
+
+
+def test_what_was_injected_is_written_down_in_order(client: Client) -> None:
+    client.lab.forget_requests()
+    client.lab.fault(path="/version", status=596)
+    client.lab.fault(kind="task", type="qmcreate", warnings=2)
+
+    client.raw("GET", "/version")
+    client.task("POST", QEMU, vmid=312)
+    client.lab.fault(kind="lock", vmid=312)
+    client.raw("PUT", f"{QEMU}/312/config", data={"cores": 2})
+    client.lab.node_offline("pve3")
+
+    log = [(row["n"], row["kind"], row["what"]) for row in client.lab.injected()]
+    assert log == [
+        (1, "call", "status 596"),
+        (2, "task", "warnings 2"),
+        (3, "lock", "lock time-out"),
+        (4, "node-offline", "on"),
+    ]
+    assert client.lab.control("GET", "faults")["rules"] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "reason"),
+    [
+        ("faults", {"path": "/x", "tmies": 2}, "tmies"),
+        ("faults", {"path": "("}, "no regular expression"),
+        ("faults", {"kind": "flood"}, "kind must be one of"),
+        ("node-offline", {"name": "pve9"}, "there is no pve9"),
+        ("storage-full", {"name": "locl"}, "there is no locl"),
+        ("time", {"scale": -1}, "time does not run backwards"),
+    ],
+)
+def test_an_order_that_makes_no_sense_is_refused_with_the_reason(
+    client: Client, name: str, body: dict[str, Any], reason: str
+) -> None:
+    answer = client.session.post(
+        f"{client.lab.endpoint}/_lab/{name}",
+        json=body,
+        headers={"X-Lab-Token": client.lab.connection["control_token"]},
+        timeout=10,
+    )
+
+    assert answer.status_code == 400
+    assert reason in answer.json()["error"]

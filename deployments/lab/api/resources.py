@@ -15,7 +15,7 @@ from deployments.lab.api.rows import guest_row, node_row, storage_rows
 from deployments.lab.cluster import Lab
 from deployments.lab.conffile import GuestConfig
 from deployments.lab.guests import Listed
-from deployments.lab.routing import Call, JsonText, endpoint
+from deployments.lab.routing import Call, JsonBody, endpoint
 from deployments.lab.schema import enum
 
 _ANSWERS_KEPT = 64
@@ -49,10 +49,10 @@ class _Row:
 class Resources:
     """What is kept between calls."""
 
-    answers: dict[tuple[Any, ...], tuple[tuple[Any, ...], JsonText]] = field(default_factory=dict)
+    answers: dict[tuple[Any, ...], tuple[tuple[Any, ...], JsonBody]] = field(default_factory=dict)
     guests: dict[int, _Row] = field(default_factory=dict)
 
-    def answer(self, call: Call) -> JsonText:
+    def answer(self, call: Call) -> JsonBody:
         """The whole list for the caller."""
         lab = call.lab
         asked = (call.who.authid, call.params.get("type"))
@@ -69,7 +69,7 @@ class Resources:
             return kept[1]
         if len(self.answers) >= _ANSWERS_KEPT:
             self.answers.clear()
-        made = JsonText(f"[{','.join(self._parts(call))}]".encode())
+        made = JsonBody(f'{{"data":[{",".join(self._parts(call))}]}}'.encode())
         self.answers[asked] = (made_from, made)
         return made
 
@@ -122,7 +122,7 @@ def _same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
 
 
 @endpoint("GET", "/cluster/resources", {"type": enum("vm", "storage", "node", "sdn")})
-async def resources(call: Call) -> JsonText:
+async def resources(call: Call) -> JsonBody:
     """Everything the caller may see; the rest is left out silently."""
     return call.lab.part(Resources).answer(call)
 
