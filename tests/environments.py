@@ -271,6 +271,7 @@ def make_place(lab: RunningLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("PROXFLOW_LAB_STATE", str(lab.state))
     monkeypatch.setenv("PROXFLOW_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("PROXFLOW_CONFIG_DIR", str(tmp_path / "config"))
+    monkeypatch.setenv("PROXFLOW_CACHE_DIR", str(tmp_path / "cache"))
     yield Place(tmp_path / "manifest", lab, next(_numbers))
     lab.clear_faults()
 
