@@ -8,6 +8,7 @@ from blocks.manifest.guest import Disk, Guest, SharedDisk
 from blocks.proxmox.properties import decode_boot, encode_boot, encode_disk, encode_drive
 from tasks.drives import INSTALL_DRIVE, SEED_DRIVE, drive_volume, in_turn, install_boot
 from tasks.errors import StageError
+from tasks.journal import entry_for, write_entry
 from tasks.live import Live, config_path
 from tasks.media import install_iso
 from tasks.seed import current_seed, source_of
@@ -21,11 +22,22 @@ def attach(run: RunRef, node: str) -> Outcome:
     here = session(run)
     guest = here.guest(node)
     live = here.require(guest)
-    wanted = {**shared_disks(here, guest, live), **media(here, guest, live)}
+    shared = shared_disks(here, guest, live)
+    wanted = {**shared, **media(here, guest, live)}
     if not wanted:
         return Outcome(status="unchanged", detail="drives, boot order and shared disks fit")
+    # A guest that was there before must not keep the disk of an owner that a rollback deletes.
+    entry = None
+    if shared and not here.made(live.mark):
+        entry = entry_for(guest, dict.fromkeys(shared))
+        write_entry(here.environment.name, here.run.run_id, entry)
     for part in in_turn(wanted):
         here.client.run("PUT", config_path(guest), **part)
+    if entry is not None:
+        now = here.require(guest).config
+        after = {slot: now.get(slot) for slot in shared}
+        done = entry.model_copy(update={"after": after})
+        write_entry(here.environment.name, here.run.run_id, done)
     return Outcome(status="done", detail=", ".join(sorted(wanted)))
 
 

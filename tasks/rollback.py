@@ -81,13 +81,19 @@ def undo_run(
     read at all.
     """
     settle(client, vmids)
+    errors: list[str] = []
+    notes: list[str] = []
+    entries = read_journal(env, run_id)
+    if keep_ready:
+        entries = tuple(entry for entry in entries if entry.after is None)
+    # First, since a guest that stays may use a disk of one that goes.
+    restored = restore(client, entries, errors, notes, say)
     inventory = read_inventory(client)
     guests = all_guests(client, inventory)
     made = of_environment(guests, env, run_id)
     kept = [g for g in made if keep_ready and _mark(g).ready]
     doomed = removal_order([g for g in reversed(made) if g not in kept])
     stays = [g for g in guests if g not in doomed]
-    errors: list[str] = []
     gone: list[str] = []
     failed: list[FoundGuest] = []
     for guest in doomed:
@@ -111,11 +117,6 @@ def undo_run(
         else:
             say(f"removed {seed.volume.volid}")
             seeds.append(seed.volume.volid)
-    notes: list[str] = []
-    entries = read_journal(env, run_id)
-    if keep_ready:
-        entries = tuple(entry for entry in entries if entry.after is None)
-    restored = restore(client, entries, errors, notes, say)
     if not errors:
         close_journal(env, run_id)
     return Undone(

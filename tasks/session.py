@@ -82,6 +82,13 @@ class Session:
         """Whether a live guest with this mark is the declared one, whichever run made it."""
         return mark is not None and (mark.env, mark.guest) == (self.environment.name, guest.label)
 
+    def made(self, mark: Mark | None) -> bool:
+        """Whether a live guest with this mark was created by this run."""
+        return mark is not None and (mark.env, mark.run) == (
+            self.environment.name,
+            self.run.run_id,
+        )
+
     def rendered(self, guest: Guest) -> Rendered:
         """The guest's installer files, rendered once a run. Raises RenderError."""
         with self._lock:
