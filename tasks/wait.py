@@ -18,9 +18,10 @@ from tasks.stage import Outcome, RunRef, pause, stage
 
 T = TypeVar("T")
 
-# Between two looks: short at first, since a clone or a fast lab is up at once, then as patient as
-# an installation of half an hour deserves.
-FIRST_LOOK = 0.05
+# Seconds between two looks: a share of the time waited so far, so that no wait is longer than it
+# must be by more than that. An installation of half an hour costs some 350 looks, a packet each.
+SHARE = 0.03
+FIRST_LOOK = 0.1
 LAST_LOOK = 10.0
 # The agent comes up with the system; one that is not there some minutes after SSH is not installed.
 AGENT_GRACE = 180.0
@@ -67,17 +68,20 @@ def wait_until(look: Callable[[], T], bound: float) -> T | None:
 
     Raises StageCancelled when the run stops meanwhile.
     """
-    deadline = time.monotonic() + bound
-    step = FIRST_LOOK
+    began = time.monotonic()
     while True:
         found = look()
         if found:
             return found
-        left = deadline - time.monotonic()
-        if left <= 0:
+        waited = time.monotonic() - began
+        if waited >= bound:
             return None
-        pause(min(step, left))
-        step = min(step * 1.5, LAST_LOOK)
+        pause(min(between_looks(waited), bound - waited))
+
+
+def between_looks(waited: float) -> float:
+    """Seconds until the next look, after so many seconds."""
+    return min(LAST_LOOK, max(FIRST_LOOK, SHARE * waited))
 
 
 def any_banner(here: Session, guest: Guest) -> tuple[str, str] | None:

@@ -66,13 +66,18 @@ class Brought:
     events: tuple[tuple[float, Event], ...]
 
 
-def bring_up(manifest: Path, *, parallel: int) -> Brought:
+def bring_up(manifest: Path, *, parallel: int, dry_run: bool = False) -> Brought:
     """Run the flow inside a Prefect runtime. Raises RuntimeError where it fails."""
     events: list[tuple[float, Event]] = []
     began = time.perf_counter()
     with listening(lambda event: events.append((time.perf_counter() - began, event))):
         ended = run_flow(
-            up, manifest=str(manifest), cluster="lab", parallel=parallel, boot_timeout=120.0
+            up,
+            manifest=str(manifest),
+            cluster="lab",
+            parallel=parallel,
+            dry_run=dry_run,
+            boot_timeout=120.0,
         )
     seconds = time.perf_counter() - began
     if not ended.ok:
