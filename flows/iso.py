@@ -1,7 +1,7 @@
 """Command line for installer files and seed ISOs: ``python -m flows.iso``.
 
-Prefect stays unimported, and no cluster is asked: what an operator sees here is what an
-installation would be told.
+What an operator sees here is what an installation would be told. Only ``upload`` asks a cluster,
+and only there is Prefect imported, since stages are made of it; nothing is recorded.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MASK = "***"
 
 app = App(
     name="python -m flows.iso",
-    help="Show and build what the unattended installation of a node is told.",
+    help="Show, build and upload what the unattended installation of a node is told.",
     version_flags=[],
 )
 
@@ -172,6 +172,63 @@ def remaster(
         raise _Refused(f"{source}: {error}") from None
     print(f"{made.path}: {human_size(made.size)}, sha256 {made.sha256}")
     print(f"rewritten: {', '.join(made.changed) or 'nothing; it was rewritten before'}")
+    return 0
+
+
+@app.command
+def upload(file: Path, node: str, *, cluster: str | None = None) -> int:
+    """Put what a node is installed from onto its storages: the seed ISO, and the install ISO.
+
+    The install ISO only where the manifest says in `iso.source` where it comes from. It is
+    rewritten first where its installer needs it. What is there already, whole, stays.
+
+    Parameters
+    ----------
+    file
+        Master file (kind: Env).
+    node
+        Name of the node in the manifest.
+    cluster
+        Where to; by default what the environment or the manifest says.
+    """
+    from uuid import uuid4
+
+    from blocks.proxmox.errors import ProxmoxError
+    from flows.environment import open_session
+    from tasks.iso.build import build_seed
+    from tasks.iso.render import RenderError
+    from tasks.media import provide
+    from tasks.seed import local_seed
+    from tasks.stage import Event, Scope, in_stage
+    from tasks.upload import upload_seed
+
+    def say(event: Event) -> None:
+        print(f"{event.stage}: {event.detail}", file=sys.stderr)
+
+    try:
+        here = open_session(uuid4().hex[:8], file, cluster)
+    except ProxmoxError as error:
+        raise _Refused(error.message) from None
+    try:
+        guest = here.guest(node)
+        if guest.source is None:
+            raise _Refused(f"{guest.label} is not installed from an ISO")
+        build_seed(here.rendered(guest), local_seed(here, guest))
+        with Scope(emit=say)():
+            for name, work in (("media", provide), ("upload", upload_seed)):
+                with in_stage(guest.label, name):
+                    outcome = work(here, guest)
+                print(f"{name}: {outcome.status}: {outcome.detail}")
+                for text in outcome.warnings:
+                    print(f"warning: {text}", file=sys.stderr)
+    except RenderError as error:
+        raise _Refused(f"{node}: {error}") from None
+    except ProxmoxError as error:
+        advice = f"\n  next: {error.advice}" if error.advice else ""
+        print(f"{node}: {error.message}{advice}", file=sys.stderr)
+        return 1
+    finally:
+        here.close()
     return 0
 
 

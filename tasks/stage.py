@@ -162,6 +162,16 @@ def current_scope() -> Scope:
     return _scope.get() or _NOBODY
 
 
+@contextlib.contextmanager
+def in_stage(node: str, name: str) -> Iterator[None]:
+    """Work as if in that stage, without Prefect: ``waiting`` is heard by the surrounding scope."""
+    token = _current.set((node, name))
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
 def waiting(detail: str) -> None:
     """Say what the running stage waits for; nothing happens outside a stage."""
     where = _current.get()
@@ -256,11 +266,11 @@ def stage(
             scope = current_scope()
             if scope.stop.is_set():
                 return Cancelled(message="the run is stopping")
-            token = _current.set((node, name))
             began = time.monotonic()
             try:
                 scope.emit(Event(node=node, stage=name, state="started"))
-                outcome = fn(run, node, *args, **kwargs)
+                with in_stage(node, name):
+                    outcome = fn(run, node, *args, **kwargs)
             except StageCancelled as exc:
                 return Cancelled(message=str(exc))
             except Exception as exc:
@@ -268,7 +278,6 @@ def stage(
                 _log_unexpected(failure)
                 return Failed(message=str(failure), data=failure)
             finally:
-                _current.reset(token)
                 _note_run()
             outcome = outcome.model_copy(update={"seconds": time.monotonic() - began})
             _log_outcome(f"{run.env}/{node}/{name}", outcome)
