@@ -25,6 +25,9 @@ _CREATE = (
     "VM.Config.Options",
     "VM.PowerMgmt",
 )
+AGENT = "VM.GuestAgent.Audit"
+# Each of these lets a caller ask the guest agent, too; the last one up to Proxmox VE 8.
+_AGENT_TOO = ("VM.GuestAgent.Unrestricted", "VM.Monitor")
 
 
 def needed(guests: Iterable[Guest]) -> Mapping[str, frozenset[str]]:
@@ -32,6 +35,8 @@ def needed(guests: Iterable[Guest]) -> Mapping[str, frozenset[str]]:
     wants: dict[str, set[str]] = defaultdict(set)
     for guest in guests:
         wants[f"/vms/{guest.vmid}"].update(_CREATE)
+        if guest.agent:
+            wants[f"/vms/{guest.vmid}"].add(AGENT)
         for storage in disk_storages(guest):
             wants[f"/storage/{storage}"].add("Datastore.AllocateSpace")
         for disk in guest.disks:
@@ -57,7 +62,7 @@ def check_rights(guests: Iterable[Guest], permissions: Permissions, who: str) ->
     lacking = {
         path: missing
         for path, privileges in needed(guests).items()
-        if (missing := sorted(permissions.missing(path, privileges)))
+        if (missing := _missing(permissions, path, privileges))
     }
     if not lacking:
         return []
@@ -70,6 +75,12 @@ def check_rights(guests: Iterable[Guest], permissions: Permissions, who: str) ->
     grant = f"pveum acl modify {_common(lacking)} {kind} '{who}' --roles Proxflow"
     found[-1] = error(found[-1].problem, f"on a node, as root: {role} && {grant}")
     return found
+
+
+def _missing(permissions: Permissions, path: str, privileges: frozenset[str]) -> list[str]:
+    if permissions.privileges(path).intersection(_AGENT_TOO):
+        privileges -= {AGENT}
+    return sorted(permissions.missing(path, privileges))
 
 
 def _common(paths: Iterable[str]) -> str:

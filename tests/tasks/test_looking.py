@@ -15,7 +15,7 @@ from blocks.manifest.guest import Nic
 from blocks.manifest.plans import Action
 from blocks.proxmox.inventory import Permissions
 from tasks.addresses import addresses, reported
-from tasks.rights import check_rights, needed
+from tasks.rights import AGENT, check_rights, needed
 from tasks.session import close_session, session
 from tasks.ssh import ssh_banner
 from tasks.survey import chosen, survey
@@ -220,6 +220,19 @@ def test_each_privilege_that_is_missing_is_named_with_its_path(place: Place) -> 
             assert found.problem == f"ops@pve!t lacks {privilege} on {path}"
             assert f"--privs '{privilege}'" in found.remedy
             assert f"pveum acl modify {path} --tokens 'ops@pve!t'" in found.remedy
+
+
+@pytest.mark.parametrize("other", ["VM.GuestAgent.Unrestricted", "VM.Monitor"])
+def test_other_privileges_let_a_caller_ask_the_agent_too(place: Place, other: str) -> None:
+    with opened(place.write()) as here:
+        guests = here.environment.guests
+    path = f"/vms/{place.vmid()}"
+    held = {p: dict.fromkeys(names, True) for p, names in needed(guests).items()}
+    assert AGENT in held[path]
+    del held[path][AGENT]
+    held[path][other] = True
+
+    assert check_rights(guests, Permissions(by_path=held), "ops@pve!t") == []
 
 
 def test_a_user_is_granted_as_a_user(place: Place) -> None:
