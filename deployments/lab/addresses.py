@@ -101,10 +101,27 @@ def guest_interfaces(
         name = f"ens{_FIRST_SLOT + index}"
         bridge = str(card.get("bridge", ""))
         addresses: list[str] = []
+        leased: str | None = None
         if not card.get("link_down"):
-            addresses = _addresses(lab, node, values, mark, mac, bridge, place, index)
-        found.append({"name": name, "mac": mac, "bridge": bridge, "addresses": addresses})
+            addresses, leased = _addresses(lab, node, values, mark, mac, bridge, place, index)
+        found.append(_interface(name, mac, bridge, addresses, leased))
     return found
+
+
+def _interface(
+    name: str, mac: str, bridge: str, addresses: list[str], leased: str | None
+) -> dict[str, Any]:
+    """A card; a leased address is there only after the guest has asked for it."""
+    one: dict[str, Any] = {"name": name, "mac": mac, "bridge": bridge, "addresses": addresses}
+    return one | ({"leased": leased} if leased else {})
+
+
+def take_leases(interfaces: list[dict[str, Any]]) -> bool:
+    """Let the guest's DHCP client finish; whether that changed anything."""
+    waiting = [one for one in interfaces if one.get("leased")]
+    for one in waiting:
+        one["addresses"] = [*one["addresses"], one.pop("leased")]
+    return bool(waiting)
 
 
 def container_interfaces(lab: Lab, node: str, values: dict[str, str]) -> list[dict[str, Any]]:
@@ -114,13 +131,12 @@ def container_interfaces(lab: Lab, node: str, values: dict[str, str]) -> list[di
         card = parse_property_string(values[key], CT_NET_FORMAT)
         mac, bridge = str(card.get("hwaddr", "")), str(card.get("bridge", ""))
         addresses = [str(card[k]) for k in ("ip", "ip6") if "/" in str(card.get(k, ""))]
+        leased = None
         if card.get("ip") == "dhcp":
             leased = lab.life.addresses.lease(node, bridge, mac)
-            addresses += [leased] if leased else []
         if card.get("link_down"):
-            addresses = []
-        one = {"name": card["name"], "mac": mac, "bridge": bridge, "addresses": addresses}
-        found.append(one)
+            addresses, leased = [], None
+        found.append(_interface(str(card["name"]), mac, bridge, addresses, leased))
     return found
 
 
@@ -133,23 +149,23 @@ def _addresses(
     bridge: str,
     place: int,
     index: int,
-) -> list[str]:
+) -> tuple[list[str], str | None]:
+    """Fixed addresses, and the one that DHCP will give."""
     entry = _seed_entry(mark.get("interfaces", []), mac, place, index)
     if entry is not None:
         fixed = [str(text) for text in entry.get("addresses", [])]
         leased = lab.life.addresses.lease(node, bridge, mac) if entry.get("dhcp") else None
-        return fixed + ([leased] if leased else [])
+        return fixed, leased
     option = values.get(f"ipconfig{index}")
     if mark.get("interfaces") and not option:
-        return []
+        return [], None
     fixed = []
     if option:
         parsed = parse_property_string(option, IPCONFIG_FORMAT)
         fixed = [parsed[k] for k in ("ip", "ip6") if "/" in str(parsed.get(k, ""))]
         if parsed.get("ip") != "dhcp":
-            return fixed
-    leased = lab.life.addresses.lease(node, bridge, mac)
-    return fixed + ([leased] if leased else [])
+            return fixed, None
+    return fixed, lab.life.addresses.lease(node, bridge, mac)
 
 
 def _seed_entry(

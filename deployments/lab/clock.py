@@ -31,6 +31,8 @@ DURATIONS: dict[str, float] = {
     "boot": 20,
     "install": 300,
     "acpi": 5,
+    "dhcp": 3,
+    "login": 3,
     "resources": 10,
     "filelock": 10,
 }

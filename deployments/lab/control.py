@@ -1,7 +1,7 @@
 """``/_lab/``: the control interface for tests and rehearsals, guarded by its own token.
 
 GET health, state, requests, faults, time; POST faults, seed, time, storage-full, node-offline,
-quorum, ticket-seconds, settle; DELETE faults, requests. The token travels in the header
+quorum, acpi, ticket-seconds, settle; DELETE faults, requests. The token travels in the header
 ``X-Lab-Token``. All of it is described in docs/lab.md.
 """
 
@@ -115,6 +115,15 @@ def _quorum(lab: Lab, body: dict[str, Any]) -> dict[str, Any]:
     return {"quorate": lab.quorate}
 
 
+def _acpi(lab: Lab, body: dict[str, Any]) -> dict[str, Any]:
+    from deployments.lab.guestmanners import Manner
+
+    seconds = body.get("seconds")
+    manner = Manner(bool(body.get("never", False)), None if seconds is None else float(seconds))
+    lab.life.acpi.set(int(body["vmid"]), manner)
+    return vars(manner)
+
+
 def _ticket_seconds(lab: Lab, body: dict[str, Any]) -> dict[str, Any]:
     lab.access.ticket_seconds = float(body["seconds"])
     lab.faults.log("tickets", f"live {lab.access.ticket_seconds:g} s")
@@ -186,6 +195,7 @@ _ACTS: dict[tuple[str, str], _Act] = {
     ("POST", "storage-full"): _storage_full,
     ("POST", "node-offline"): _node_offline,
     ("POST", "quorum"): _quorum,
+    ("POST", "acpi"): _acpi,
     ("POST", "ticket-seconds"): _ticket_seconds,
     ("POST", "settle"): _settle,
 }

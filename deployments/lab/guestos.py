@@ -15,13 +15,21 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from deployments.lab import bootmenus, images
-from deployments.lab.addresses import AddressBook, container_interfaces, guest_interfaces
+from deployments.lab.addresses import (
+    AddressBook,
+    container_interfaces,
+    guest_interfaces,
+    take_leases,
+)
 from deployments.lab.errors import ApiError
 from deployments.lab.files import read_json, write_json
+from deployments.lab.guestdisk import GuestDisks
+from deployments.lab.guestmanners import AcpiManners
 from deployments.lab.isos import read_file, read_iso
 from deployments.lab.qemu.devices import boot_devices, drives, first_boot_disk
 from deployments.lab.qemu.status import agent_enabled, memory_bytes
 from deployments.lab.seeds import SEED_FILES, SeedAnswers, installer_family, parse_seed
+from deployments.lab.shell import Result
 
 if TYPE_CHECKING:
     from deployments.lab.cluster import Lab
@@ -32,7 +40,6 @@ BOOT, INSTALL, UP, WAIT = "boot", "install", "up", "wait"
 _INSTALL_BYTES = 2 << 30
 _IDLE_BYTES = 4096
 _RELEASE = re.compile(r"^.*?\b(PROXFLOW_[A-Z]+=[\w.-]+)", re.MULTILINE)
-RELEASE_FILE = "/etc/proxflow-release"
 
 
 @dataclass
@@ -55,6 +62,7 @@ class Run:
     note: str = ""
     installs: int = 0
     written: int = 0
+    frozen: bool = False
 
     @property
     def qmp_status(self) -> str:
@@ -78,9 +86,18 @@ class GuestLife:
         self._memory_as_of = -1
         self.broadcast = Broadcast()
         self.addresses = AddressBook(lab)
+        self.disks = GuestDisks(lab)
+        self.acpi = AcpiManners(lab.root / "run" / "manners" / "acpi.json")
+        self._leaving: dict[int, asyncio.Task[None]] = {}
+        self._programs: dict[tuple[int, int], Result] = {}
+        self._logins: dict[int, list[dict[str, Any]]] = {}
         for file in sorted(self._folder.glob("*.json")):
             run = Run(**read_json(file, {}))
+            if lab.guests.locate(run.vmid) is None:
+                file.unlink()
+                continue
             self._runs[run.vmid] = run
+            self._next_pid = max(self._next_pid, run.pid)
 
     async def start(self) -> None:
         """Begin ticking."""
@@ -194,12 +211,6 @@ class GuestLife:
             return run.written + int(_INSTALL_BYTES * min(1.0, elapsed / length))
         return run.written + (int(elapsed) * _IDLE_BYTES if run.phase == UP else 0)
 
-    def agent_file(self, vmid: int, path: str) -> str | None:
-        """The text of a file of the installed system; the lab knows the one that seeds write."""
-        run = self.running(vmid)
-        text = ((run.mark if run else None) or {}).get("release")
-        return str(text) if text and path == RELEASE_FILE else None
-
     def memory_in_use(self, node: str) -> int:
         """Bytes of memory that running machines of a node take."""
         if self._memory_as_of != self.version:
@@ -235,21 +246,54 @@ class GuestLife:
         run = self.running(vmid)
         return self.addresses.agent_view(run.interfaces if run else [])
 
-    def agent_osinfo(self, vmid: int) -> dict[str, Any]:
-        """System information in the form of the guest agent."""
-        run = self.running(vmid)
-        mark = (run.mark if run else None) or {}
-        name = str(mark.get("os") or "Linux")
-        return {
-            "id": str(mark.get("family") or "linux"),
-            "name": name,
-            "pretty-name": name,
-            "version": "",
-            "version-id": "",
-            "machine": "x86_64",
-            "kernel-release": "6.1.0-lab",
-            "kernel-version": "#1 SMP",
-        }
+    # -- from inside -------------------------------------------------------------------------
+
+    def remember_program(self, run: Run, result: Result) -> int:
+        """Keep how a program of the agent ended, until somebody asks; its number."""
+        self._next_pid += 1
+        self._programs[run.vmid, self._next_pid] = result
+        return self._next_pid
+
+    def recall_program(self, run: Run, pid: int) -> Result | None:
+        """How a program ended; None when the agent knows none of that number."""
+        return self._programs.pop((run.vmid, pid), None)
+
+    def freeze(self, run: Run, *, on: bool) -> None:
+        """Freeze or thaw the guest's file systems."""
+        run.frozen = on
+        self._save(run)
+
+    def power_from_inside(self, run: Run, what: str) -> None:
+        """The guest's system powers off or restarts itself, after a while."""
+        self._leaving[run.vmid] = asyncio.create_task(self._leave(run, what))
+
+    async def _leave(self, run: Run, what: str) -> None:
+        await self._lab.clock.work("acpi")
+        if self._runs.get(run.vmid) is not run:
+            return
+        if what == "reboot":
+            self._restart(run)
+        elif run.kind == "lxc":
+            from deployments.lab.api.lxc import stop_container
+
+            stop_container(self._lab, run.node, run.vmid)
+        else:
+            self._self_off(run)
+
+    def logged_in(self, vmid: int) -> list[dict[str, Any]]:
+        """Users at the guest's console, as the agent lists them."""
+        return list(self._logins.get(vmid, []))
+
+    def note_login(self, vmid: int, user: str) -> dict[str, Any]:
+        """Somebody logged in; the entry is to be given back at the end."""
+        entry = {"user": user, "login-time": time.time()}
+        self._logins.setdefault(vmid, []).append(entry)
+        return entry
+
+    def note_logout(self, vmid: int, entry: dict[str, Any]) -> None:
+        """Somebody logged out."""
+        with contextlib.suppress(ValueError):
+            self._logins.get(vmid, []).remove(entry)
 
     # -- phases ------------------------------------------------------------------------------
 
@@ -265,6 +309,12 @@ class GuestLife:
             self._boot(run)
         elif run.phase == INSTALL and elapsed >= self._lab.clock.phase_seconds("install"):
             self._finish_install(run)
+        elif (
+            run.phase == UP
+            and elapsed >= self._lab.clock.phase_seconds("dhcp")
+            and take_leases(run.interfaces)
+        ):
+            self._save(run)
 
     def _boot(self, run: Run) -> None:
         for key in boot_devices(run.values):

@@ -116,6 +116,10 @@ class RunningLab:
         """Make the cluster read-only, or give it its majority back."""
         self.control("POST", "quorum", {"lost": on})
 
+    def acpi(self, vmid: int, *, never: bool = False, seconds: float | None = None) -> None:
+        """How a guest answers a request to power off: never, or after some (scaled) seconds."""
+        self.control("POST", "acpi", {"vmid": vmid, "never": never, "seconds": seconds})
+
     def storage_full(self, name: str, on: bool = True) -> None:
         """Leave no room on a storage."""
         self.control("POST", "storage-full", {"name": name, "on": on})

@@ -20,6 +20,8 @@ _MODULES = (
     "qemu",
     "vmops",
     "agent",
+    "agentinfo",
+    "agentrun",
     "lxc",
     "ctops",
     "migrate",

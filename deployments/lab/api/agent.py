@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
 
 from deployments.lab.errors import ApiError, failure, not_implemented
+from deployments.lab.guestos import Run
 from deployments.lab.qemu import power
 from deployments.lab.qemu.status import agent_enabled
 from deployments.lab.routing import Call, Check, Handler, endpoint, on
-from deployments.lab.schema import Prop, Schema, boolean, integer, string
+from deployments.lab.schema import Schema, boolean, string
 
+_required = string(optional=False)
 VM = "/nodes/{node}/qemu/{vmid}"
-_ALL = "VM.GuestAgent.Unrestricted"
-_READ = on("/vms/{vmid}", "VM.GuestAgent.Audit", _ALL, any_of=True)
-_EXEC = on("/vms/{vmid}", _ALL)
+ALL = "VM.GuestAgent.Unrestricted"
+READ = on("/vms/{vmid}", "VM.GuestAgent.Audit", ALL, any_of=True)
+EXEC = on("/vms/{vmid}", ALL)
 _COMMANDS = (
     *("exec", "exec-status", "file-read", "file-write", "fsfreeze-freeze", "fsfreeze-status"),
     *("fsfreeze-thaw", "fstrim", "get-fsinfo", "get-host-name", "get-memory-block-info"),
@@ -24,6 +25,7 @@ _COMMANDS = (
     *("suspend-hybrid", "suspend-ram"),
 )
 _SILENCE_SECONDS = 3
+_WHILE_FROZEN = ("fsfreeze-freeze", "fsfreeze-status", "fsfreeze-thaw", "info", "ping")
 _KEYS = {
     "ret",
     "esc",
@@ -46,106 +48,30 @@ async def agent_index(_call: Call) -> list[dict[str, str]]:
     return [{"name": name} for name in _COMMANDS]
 
 
-async def _reach(call: Call) -> None:
-    """500 unless an agent is configured and answers; silence takes a while to notice."""
+async def reach(call: Call) -> Run:
+    """The guest, if an agent is configured and answers; 500 otherwise, after a while of silence."""
     lab = call.lab
     values = lab.guests.load(call.node, "qemu", call.vmid).values
     if not agent_enabled(values):
         raise failure("No QEMU guest agent configured")
-    if not lab.life.running(call.vmid):
+    run = lab.life.running(call.vmid)
+    if run is None:
         raise failure(f"VM {call.vmid} is not running")
     if not lab.life.agent_answers(call.vmid):
         await asyncio.sleep(_SILENCE_SECONDS * lab.clock.scale)
         raise failure("QEMU guest agent is not running")
+    if run.frozen and call.path.rpartition("/")[2] not in _WHILE_FROZEN:
+        name = call.path.rpartition("/")[2]
+        text = f"Command guest-{name} has been disabled: the agent is in frozen state"
+        raise failure(f"Agent error: {text}")
+    return run
 
 
-def _command(
+def command(
     method: str, name: str, check: Check, schema: Schema | None = None
 ) -> Callable[[Handler], Handler]:
-    return endpoint(method, f"{VM}/agent/{name}", schema, check=check)
-
-
-@_command("POST", "ping", _READ)
-async def ping(call: Call) -> dict[str, Any]:
-    """Whether the agent is there."""
-    await _reach(call)
-    return {"result": {}}
-
-
-@_command("GET", "network-get-interfaces", _READ)
-async def interfaces(call: Call) -> dict[str, Any]:
-    """Interfaces inside the guest, loopback first."""
-    await _reach(call)
-    return {"result": call.lab.life.agent_interfaces(call.vmid)}
-
-
-@_command("GET", "get-osinfo", _READ)
-async def osinfo(call: Call) -> dict[str, Any]:
-    """The installed system."""
-    await _reach(call)
-    return {"result": call.lab.life.agent_osinfo(call.vmid)}
-
-
-@_command("GET", "get-host-name", _READ)
-async def host_name(call: Call) -> dict[str, Any]:
-    """The guest's host name."""
-    await _reach(call)
-    return {"result": {"host-name": call.lab.life.host_name(call.vmid)}}
-
-
-_FILE_READ = on("/vms/{vmid}", "VM.GuestAgent.FileRead", _ALL, any_of=True)
-_FILE_WRITE = on("/vms/{vmid}", "VM.GuestAgent.FileWrite", _ALL, any_of=True)
-_required = string(optional=False)
-
-
-@_command("GET", "file-read", _FILE_READ, {"file": _required})
-async def file_read(call: Call) -> dict[str, Any]:
-    """The text of a file in the guest."""
-    await _reach(call)
-    path = call.params["file"]
-    text = call.lab.life.agent_file(call.vmid, path)
-    if text is None:
-        raise failure(
-            f"Agent error: failed to open file '{path}' (mode: 'r'): No such file or directory"
-        )
-    return {"content": text, "bytes-read": len(text)}
-
-
-async def _unmodelled(call: Call) -> Any:
-    await _reach(call)
-    raise not_implemented(call.method, call.path)
-
-
-for _method, _name, _check, _schema in (
-    (
-        "POST",
-        "exec",
-        _EXEC,
-        {"command": Prop("array", optional=False), "input-data": string(max_length=65536)},
-    ),
-    ("GET", "exec-status", _EXEC, {"pid": integer(optional=False)}),
-    (
-        "POST",
-        "file-write",
-        _FILE_WRITE,
-        {
-            "file": _required,
-            "content": string(optional=False, max_length=61440),
-            "encode": boolean(),
-        },
-    ),
-    (
-        "POST",
-        "set-user-password",
-        _EXEC,
-        {
-            "username": _required,
-            "password": string(optional=False, min_length=5, max_length=1024),
-            "crypted": boolean(),
-        },
-    ),
-):
-    _command(_method, _name, _check, _schema)(_unmodelled)
+    """Register a command of the agent; none of them writes to the cluster's configuration."""
+    return endpoint(method, f"{VM}/agent/{name}", schema, check=check, needs_quorum=False)
 
 
 @endpoint(

@@ -11,6 +11,7 @@ from deployments.lab.access import Identity
 from deployments.lab.cluster import Lab
 from deployments.lab.conffile import GuestConfig
 from deployments.lab.errors import ApiError, bad_parameter, failure, forbidden, not_implemented
+from deployments.lab.guestdisk import hash_password
 from deployments.lab.guests import check_lock
 from deployments.lab.images import resize_image, write_mark
 from deployments.lab.lxc import config as containers
@@ -23,6 +24,7 @@ from deployments.lab.lxc.options import (
     shown,
 )
 from deployments.lab.lxc.volumes import mounts, owned, requested, resize_lines
+from deployments.lab.qemu.power import obeys
 from deployments.lab.routing import Call, endpoint, on, one_of
 from deployments.lab.schema import boolean, enum, integer, parse_property_string, string
 from deployments.lab.tasks import Task
@@ -30,6 +32,7 @@ from deployments.lab.tasks import Task
 CT = "/nodes/{node}/lxc/{vmid}"
 _POWER = on("/vms/{vmid}", "VM.PowerMgmt")
 _AUDIT = on("/vms/{vmid}", "VM.Audit")
+_SHUTDOWN_SECONDS = 60
 _NETS, _MOUNTS = frozenset(NET_KEYS), frozenset(MOUNT_KEYS)
 _PRIVILEGES = {
     "cores": "VM.Config.CPU",
@@ -106,9 +109,13 @@ async def ct_create(call: Call) -> str:
     options.setdefault("rootfs", f"{params.get('storage', 'local')}:4")
     _check_mounts(call, vmid, options)
 
+    secrets = {"keys": params.get("ssh-public-keys", "")}
+    if "password" in params:
+        secrets["root"] = hash_password(params["password"])
+
     async def work(task: Task) -> None:
         async with lab.guests.lock(vmid, "lxc"):
-            await _create(lab, node, vmid, params["ostemplate"], options, pool, task)
+            await _create(lab, node, vmid, params["ostemplate"], options, pool, task, secrets)
         if params.get("start"):
             _start_task(lab, node, vmid, identity)
 
@@ -156,6 +163,7 @@ async def _create(
     options: dict[str, Any],
     pool: str | None,
     task: Task,
+    secrets: dict[str, str],
 ) -> None:
     lab.guests.save(node, "lxc", vmid, GuestConfig({"lock": "create"}))
     if pool is not None:
@@ -172,7 +180,7 @@ async def _create(
         lab.access.forget_guest(vmid)
         raise
     for storage, volume in owned(lab, node, vmid, values):
-        write_mark(storage.file(node, volume), {"template": template})
+        write_mark(storage.file(node, volume), {"template": template, **secrets})
     lab.guests.save(node, "lxc", vmid, GuestConfig(values))
 
 
@@ -339,12 +347,29 @@ def _off_task(call: Call, kind: str, again: bool = False) -> str:
         async with lab.guests.lock(vmid, "lxc", task.log):
             if not skiplock:
                 check_lock(lab.guests.load(node, "lxc", vmid), "lxc")
-            await lab.clock.work("qmstop" if kind == "vzstop" else "acpi")
+            if kind == "vzstop":
+                await lab.clock.work("qmstop")
+            else:
+                await _shut_down(lab, vmid, call.params, task, kill=again)
             stop_container(lab, node, vmid)
         if again:
             await start_container(lab, node, vmid, task)
 
     return lab.tasks.start(node, kind, str(vmid), call.who, work)
+
+
+async def _shut_down(
+    lab: Lab, vmid: int, params: dict[str, Any], task: Task, *, kill: bool
+) -> None:
+    """Let a container end itself; one that does not is killed, or the task fails.
+
+    Not recorded: order and texts follow the public source of pve-container 6.
+    """
+    seconds = int(params.get("timeout", _SHUTDOWN_SECONDS))
+    if await obeys(lab, vmid, seconds * lab.clock.scale) or kill or params.get("forceStop"):
+        return
+    task.log(f"command 'lxc-stop -n {vmid} --nokill --timeout {seconds}' failed: exit code 1")
+    raise failure("container did not stop")
 
 
 def stop_container(lab: Lab, node: str, vmid: int) -> None:

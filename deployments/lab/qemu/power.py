@@ -146,27 +146,29 @@ async def shutdown(
         if agent_enabled(config.values) and not lab.life.agent_answers(vmid):
             task.log(_AGENT_SILENT.format(vmid))
         limit = DEFAULT_SHUTDOWN_SECONDS if timeout is None else timeout
-        if not await _obeys(lab, vmid, limit * lab.clock.scale):
+        if not await obeys(lab, vmid, limit * lab.clock.scale):
             if not force:
                 raise failure("VM quit/powerdown failed - got timeout")
             task.log("VM still running - terminating now with SIGTERM")
         power_off(lab, node, vmid)
 
 
-async def _obeys(lab: Lab, vmid: int, limit: float) -> bool:
-    needed = lab.clock.seconds("acpi")
+async def obeys(lab: Lab, vmid: int, limit: float) -> bool:
+    """Wait until a guest has powered itself off; False when ``limit`` real seconds were too few."""
+    manner = lab.life.acpi.of(vmid)
     loop = asyncio.get_running_loop()
     deadline = loop.time() + limit
-    while not lab.life.listens_to_acpi(vmid):
+    while manner.never or not lab.life.listens_to_acpi(vmid):
         left = deadline - loop.time()
         if left <= 0:
             return False
         await asyncio.sleep(min(left, 0.05))
-    if needed > max(deadline - loop.time(), 0) and limit > 0:
-        await asyncio.sleep(max(deadline - loop.time(), 0))
-        return False
-    await asyncio.sleep(needed)
-    return True
+    needed = lab.clock.seconds("acpi")
+    if manner.seconds is not None:
+        needed = manner.seconds * lab.clock.scale
+    left = max(deadline - loop.time(), 0)
+    await asyncio.sleep(min(needed, left) if limit > 0 else needed)
+    return needed <= left or limit <= 0
 
 
 async def reboot(lab: Lab, node: str, vmid: int, task: Task, timeout: int | None) -> None:
