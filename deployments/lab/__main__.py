@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import sys
 from pathlib import Path
 from typing import Any
 
 from deployments.lab import process
-from deployments.lab.errors import SeedError
+from deployments.lab.errors import SeedError, StateFolderError
 
 DESCRIPTION = """\
 A simulated Proxmox VE cluster on loopback, for people without one, for tests and rehearsals.
@@ -69,14 +70,22 @@ def build_parser() -> argparse.ArgumentParser:
         help="state folder (default: $PROXFLOW_LAB_STATE, else .demo/lab)",
     )
     parser.add_argument(
-        "--port", type=int, default=0, metavar="N", help="HTTPS port; 0 takes a free one (default)"
+        "--port",
+        type=_port,
+        default=0,
+        metavar="N",
+        help="HTTPS port on 127.0.0.1; 0 takes a free one (default)",
     )
     parser.add_argument(
-        "--proxy-port", type=int, default=0, metavar="N", help="port of the guests' SOCKS5 proxy"
+        "--proxy-port",
+        type=_port,
+        default=0,
+        metavar="N",
+        help="port of the guests' SOCKS5 proxy; 0 takes a free one (default)",
     )
     parser.add_argument(
         "--time-scale",
-        type=float,
+        type=_scale,
         default=0.05,
         metavar="X",
         help="factor on all durations, 0 is immediate (default 0.05)",
@@ -91,20 +100,37 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _port(text: str) -> int:
+    if not text.isdigit() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port; give 0 to 65535")
+    return int(text)
+
+
+def _scale(text: str) -> float:
+    try:
+        scale = float(text)
+    except ValueError:
+        scale = math.nan
+    if not 0 <= scale < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no factor; give 0 or more, such as 0.05")
+    return scale
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     options = build_parser().parse_args(arguments)
     state = (options.state or process.default_state()).absolute()
-    if options.time_scale < 0:
-        print("lab: --time-scale must not be negative", file=sys.stderr)
-        return 2
     try:
         return _run(options, state)
-    except (SeedError, process.LabProcessError) as error:
+    except (SeedError, StateFolderError) as error:
         print(f"lab: {error}", file=sys.stderr)
-        return 1
+        return 2
+    except process.LabProcessError as error:
+        print(f"lab: {error}", file=sys.stderr)
+        return error.code
     except OSError as error:
-        print(f"lab: {error.strerror or error}", file=sys.stderr)
+        named = f"{error.filename}: " if error.filename else ""
+        print(f"lab: {named}{error.strerror or error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
@@ -112,10 +138,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace, state: Path) -> int:
     if options.command == "serve":
-        known = process.connection_of(state)
-        if known is not None:
-            print(f"lab: already running at {known['endpoint']} (pid {known['pid']})")
-            return 0
         from deployments.lab.serve import serve_until_stopped
 
         asyncio.run(

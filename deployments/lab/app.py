@@ -178,17 +178,21 @@ def unquote_path(raw: bytes) -> str:
 
 
 async def read_params(request: Request) -> dict[str, Any]:
-    """Query of GET and DELETE, form or JSON body of the others; lists for repeated form keys."""
+    """Form or JSON body of POST and PUT, and the query, which wins; lists for repeated keys.
+
+    That the query counts for writes too is from the public source of the server, not recorded.
+    """
+    query = collect(parse_qsl(request.url.query, keep_blank_values=True))
     if request.method in ("GET", "DELETE"):
-        return collect(parse_qsl(request.url.query, keep_blank_values=True))
+        return query
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
         if len(body) > BODY_LIMIT:
             raise ApiError(501, "for data too large", bare=True)
     if request.headers.get("content-type", "").startswith("application/json"):
-        return parse_json(bytes(body).decode())
-    return collect(parse_qsl(bytes(body).decode(), keep_blank_values=True))
+        return parse_json(bytes(body).decode()) | query
+    return collect(parse_qsl(bytes(body).decode(), keep_blank_values=True)) | query
 
 
 def collect(pairs: list[tuple[str, str]]) -> dict[str, Any]:

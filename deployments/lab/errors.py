@@ -9,6 +9,10 @@ class SeedError(ValueError):
     """A seed file that cannot be used; the text says file, place and reason."""
 
 
+class StateFolderError(RuntimeError):
+    """A state folder that cannot be used: another lab serves it, or it is something else."""
+
+
 class ApiError(Exception):
     """A refusal: HTTP status, reason phrase and, for bad parameters, one text per parameter.
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from deployments.lab.files import partial_path
+
 QCOW2_MAGIC = b"QFI\xfb"
 _MARK_OFFSET = 8192
 _MARK_MAGIC = b"LABDISK1"
@@ -43,12 +45,14 @@ def create_image(file: Path, fmt: str, size: int, backing: str = "") -> None:
     ``backing`` is the name of the base that a qcow2 overlay refers to.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("wb") as handle:
+    partial = partial_path(file)
+    with partial.open("wb") as handle:
         if fmt == "qcow2":
             handle.write(qcow2_header(size, backing))
             handle.truncate(_QCOW2_FILE_BYTES)
         else:
             handle.truncate(size)
+    partial.replace(file)
 
 
 def qcow2_header(size: int, backing: str = "") -> bytes:

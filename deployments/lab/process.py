@@ -15,15 +15,19 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from deployments.lab import statefolder
 from deployments.lab.files import CONNECTION, read_json
 
-_START_SECONDS = 30
+_START_SECONDS = 60
 _STOP_SECONDS = 15
-MARKER = "etc/credentials.json"
 
 
 class LabProcessError(RuntimeError):
-    """The background lab could not be started, stopped or reached."""
+    """The background lab could not be started, stopped or reached; ``code`` is an exit code."""
+
+    def __init__(self, text: str, code: int = 1) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 def default_state() -> Path:
@@ -59,7 +63,7 @@ def start(state: Path, arguments: list[str]) -> tuple[dict[str, Any], bool]:
         return known, False
     state.mkdir(parents=True, exist_ok=True)
     (state / CONNECTION).unlink(missing_ok=True)
-    log = state / "lab.log"
+    log = state / statefolder.LOG
     with log.open("ab") as output:
         child = subprocess.Popen(
             [sys.executable, "-m", "deployments.lab", "serve", "--state", str(state), *arguments],
@@ -70,13 +74,16 @@ def start(state: Path, arguments: list[str]) -> tuple[dict[str, Any], bool]:
         )
     deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline:
-        if child.poll() is not None:
+        if child.poll() is not None and not statefolder.in_use(state):
             tail = log.read_text(errors="replace").strip().splitlines()[-1:]
-            raise LabProcessError(f"the lab did not start: {' '.join(tail) or 'see ' + str(log)}")
+            said = " ".join(tail).removeprefix("lab: ") or f"see {log}"
+            raise LabProcessError(f"the lab did not start: {said}", child.returncode)
         found = connection_of(state)
         if found is not None:
-            return found, True
+            return found, found["pid"] == child.pid
         time.sleep(0.03)
+    child.kill()
+    child.wait()
     raise LabProcessError(f"the lab did not answer within {_START_SECONDS} s, see {log}")
 
 
@@ -111,11 +118,11 @@ def _alive(pid: int) -> bool:
 
 
 def reset(state: Path) -> bool:
-    """Stop and remove the state folder; refuses a folder that is no lab's."""
+    """Stop and remove the state folder; StateFolderError for a folder that is no lab's."""
     stop(state)
     if not state.exists():
         return False
-    if not (state / MARKER).exists() and any(state.iterdir()):
-        raise LabProcessError(f"{state} does not look like the state folder of a lab")
-    shutil.rmtree(state)
+    statefolder.refuse_foreign(state)
+    with statefolder.holding(state):
+        shutil.rmtree(state)
     return True

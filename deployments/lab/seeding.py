@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +21,7 @@ from deployments.lab.cluster import (
     Node,
     save_cluster_config,
 )
+from deployments.lab.credentials import CREDENTIALS, Credentials
 from deployments.lab.errors import ApiError, SeedError
 from deployments.lab.files import write_json
 from deployments.lab.isos import make_iso
@@ -142,17 +142,6 @@ class Seed(_Part):
     creation_qemu: str = CREATION_QEMU
 
 
-@dataclass(frozen=True)
-class Credentials:
-    """What a client needs; made once when a state folder is made."""
-
-    token_id: str
-    token_secret: str
-    user: str
-    password: str
-    control_token: str
-
-
 def load_seed(file: Path | None) -> Seed:
     """Read a seed file; SeedError for anything that is wrong with it."""
     if file is None:
@@ -212,7 +201,7 @@ def create_state(root: Path, seed: Seed) -> Credentials:
     for guest in seed.guests:
         _create_guests(lab, guest)
     lab.access.save()
-    write_json(root / "etc" / "credentials.json", vars(credentials), 0o600)
+    write_json(root / CREDENTIALS, vars(credentials), 0o600)
     return credentials
 
 
@@ -303,9 +292,7 @@ def _with_id(value: Any, vmid: int) -> Any:
     return value.replace("{vmid}", str(vmid)) if isinstance(value, str) else value
 
 
-def _create_guest(
-    lab: Lab, guest: SeedGuest, node: str, vmid: int, config: dict[str, Any]
-) -> None:
+def _create_guest(lab: Lab, guest: SeedGuest, node: str, vmid: int, config: dict[str, Any]) -> None:
     from deployments.lab.conffile import GuestConfig
     from deployments.lab.qemu.create import build_values
     from deployments.lab.qemu.devices import first_boot_disk

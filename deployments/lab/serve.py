@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 import signal
 import socket
 import ssl
@@ -17,22 +18,32 @@ from typing import Any
 
 import uvicorn
 
+from deployments.lab import statefolder
 from deployments.lab.app import Application
 from deployments.lab.cluster import Lab
-from deployments.lab.files import CONNECTION, read_json, write_atomic, write_json
+from deployments.lab.credentials import CREDENTIALS, Credentials
+from deployments.lab.files import CONNECTION, read_json, remove_partials, write_atomic, write_json
 from deployments.lab.protocol import ReasonProtocol
-from deployments.lab.seeding import Credentials, create_state, load_seed
 from deployments.lab.socks import Gateway
 
 
 def ensure_state(root: Path, seed_file: Path | None) -> Credentials:
-    """Credentials of a state folder, which is made and seeded if it is new."""
-    root.mkdir(parents=True, exist_ok=True)
-    root.chmod(0o700)
-    known = read_json(root / "etc" / "credentials.json", None)
+    """Credentials of a state folder, which is made and seeded if it is new.
+
+    The credentials are written last: a folder without them is what a killed process has left of
+    its seeding, and is begun anew.
+    """
+    known = read_json(root / CREDENTIALS, None)
     if known is not None:
+        remove_partials(root)
         return Credentials(**known)
-    return create_state(root, load_seed(seed_file))
+    statefolder.refuse_foreign(root)
+    from deployments.lab.seeding import create_state, load_seed
+
+    seed = load_seed(seed_file)
+    for part in statefolder.PARTS:
+        shutil.rmtree(root / part, ignore_errors=True)
+    return create_state(root, seed)
 
 
 def ensure_certificate(root: Path) -> tuple[Path, Path, str]:
@@ -72,6 +83,15 @@ async def serving(
     seed_file: Path | None = None,
 ) -> AsyncIterator[tuple[Lab, dict[str, Any], uvicorn.Server]]:
     """Serve until the block ends; yields the lab, the connection data and the server."""
+    with statefolder.holding(root):
+        async with _serving(root, port, proxy_port, time_scale, seed_file) as served:
+            yield served
+
+
+@asynccontextmanager
+async def _serving(
+    root: Path, port: int, proxy_port: int, time_scale: float, seed_file: Path | None
+) -> AsyncIterator[tuple[Lab, dict[str, Any], uvicorn.Server]]:
     credentials = ensure_state(root, seed_file)
     authority, server_pem, fingerprint = ensure_certificate(root)
     lab = Lab(root, time_scale)
@@ -79,7 +99,11 @@ async def serving(
     # With the protocol named, asyncio switches Nagle's delay off; without, each answer waits 40 ms.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind(("127.0.0.1", port))
+    try:
+        listener.bind(("127.0.0.1", port))
+    except OSError as error:
+        listener.close()
+        raise OSError(error.errno, f"port {port}: {error.strerror}") from None
     config = uvicorn.Config(
         Application(lab, credentials.control_token),
         http=ReasonProtocol,

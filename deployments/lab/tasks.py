@@ -93,7 +93,9 @@ class Tasks:
         for file in sorted(folder.glob("*.json")):
             task = Task(**read_json(file, {}))
             if task.exitstatus is None:
+                # Its process is gone, and nobody has written down how it ended.
                 task.endtime, task.exitstatus = int(time.time()), "unexpected status"
+                self._save(task)
             self.all[task.upid] = task
         self._next_pid = max((t.pid for t in self.all.values()), default=1000) + 1
         self._born = time.monotonic()

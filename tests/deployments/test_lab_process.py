@@ -116,7 +116,7 @@ def test_reset_refuses_a_folder_that_is_no_lab(tmp_path: Path) -> None:
 
     done = run("reset", "--state", str(tmp_path))
 
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "does not look like" in done.stderr
     assert (tmp_path / "precious").exists()
 
@@ -134,7 +134,7 @@ def test_a_bad_seed_is_explained_without_a_traceback(
 
     done = run("serve", "--state", str(tmp_path / "s"), "--seed", str(seed))
 
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert reason in done.stderr
     assert "Traceback" not in done.stderr
 

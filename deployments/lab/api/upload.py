@@ -11,7 +11,7 @@ import hashlib
 import re
 import secrets
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from python_multipart.exceptions import MultipartParseError
 from python_multipart.multipart import MultipartParser, parse_options_header
@@ -39,7 +39,11 @@ _CHUNK = 1 << 20
 
 
 class _Receiver:
-    """Callbacks of the multipart parser: fields into a dict, the file part into a file."""
+    """Callbacks of the multipart parser: fields into a dict, the file part into a file.
+
+    The file's bytes are gathered and written by a thread, a piece at a time, so that neither
+    memory nor a slow disk is a matter of the file's size.
+    """
 
     def __init__(self, target: Path) -> None:
         self.target = target
@@ -51,8 +55,10 @@ class _Receiver:
         self._header_value = b""
         self._name = ""
         self._value = bytearray()
-        self._file: Any = None
+        self._file: BinaryIO | None = None
         self._in_file = False
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
 
     def callbacks(self) -> dict[str, Any]:
         return {
@@ -85,23 +91,31 @@ class _Receiver:
         if raw is not None and self._name == "filename":
             self.filename = raw.decode("utf-8", "replace")
             self._in_file = True
-            self._file = self.target.open("wb")
+            self._file = self.target.open("wb", buffering=0)
 
     def _data(self, data: bytes, start: int, end: int) -> None:
         if self._in_file:
-            self._file.write(data[start:end])
+            self._waiting.append(data[start:end])
+            self._waiting_bytes += end - start
         elif len(self._value) < 4096:
             self._value += data[start:end]
 
     def _end(self) -> None:
         if self._in_file:
-            self._file.close()
-        elif self._name not in _FIELDS:
+            return
+        if self._name not in _FIELDS:
             self.foreign = True
         elif self.filename is None:
             self.fields[self._name] = self._value.decode()
 
+    async def write(self, all_of_it: bool = False) -> None:
+        """Put what has been gathered into the file when there is enough of it."""
+        if self._file is not None and (all_of_it or self._waiting_bytes >= _CHUNK):
+            waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
+            await asyncio.to_thread(self._file.write, b"".join(waiting))
+
     def close(self) -> None:
+        """Close the file."""
         if self._file is not None:
             self._file.close()
 
@@ -146,7 +160,9 @@ async def _parse(request: Request, receiver: _Receiver) -> None:
     try:
         async for chunk in request.stream():
             parser.write(chunk)
+            await receiver.write()
         parser.finalize()
+        await receiver.write(all_of_it=True)
     except MultipartParseError:
         raise ApiError(400, "Bad Request", bare=True) from None
 
