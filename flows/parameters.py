@@ -68,11 +68,12 @@ KeepFailed = Annotated[
     ),
 ]
 BootTimeout = Annotated[
-    float,
+    Annotated[float, Field(gt=0)] | None,
     Parameter(
-        help="Seconds that an installation may take until SSH answers.", validator=Number(gt=0)
+        help="Seconds that an installation may take until SSH answers. Default: by the installer, "
+        "45 minutes to an hour.",
+        validator=Number(gt=0),
     ),
-    Field(gt=0),
 ]
 Force = Annotated[
     bool,

@@ -30,7 +30,7 @@ from flows.parameters import (
     SkipFinalize,
     Yes,
 )
-from flows.plan_text import counted, plan_lines, plan_markdown
+from flows.plan_text import counted, plan_document, plan_lines, plan_markdown
 from flows.progress import listener
 from flows.result_text import result_markdown, result_table
 from flows.results import UpResult, up_result
@@ -54,7 +54,7 @@ from tasks.hooks import Happening
 from tasks.planned import planned
 from tasks.planning import plan_findings
 from tasks.preflight import find, joined, preflight
-from tasks.session import BOOT_TIMEOUT, Session
+from tasks.session import Session
 from tasks.survey import Survey, survey
 
 app = App(name="python -m flows.up", help=__doc__, help_format="plaintext", version_flags=[])
@@ -78,7 +78,7 @@ def up(
     skip_kickstart_build: bool = False,
     skip_finalize: bool = False,
     rollback: bool = True,
-    boot_timeout: BootTimeout = BOOT_TIMEOUT,
+    boot_timeout: BootTimeout = None,
 ) -> State[Any]:
     """Bring the guests of an environment into being, as its manifest declares them.
 
@@ -174,7 +174,7 @@ def main(
     skip_kickstart_build: SkipBuild = False,
     skip_finalize: SkipFinalize = False,
     no_rollback: KeepFailed = False,
-    boot_timeout: BootTimeout = BOOT_TIMEOUT,
+    boot_timeout: BootTimeout = None,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
@@ -196,9 +196,11 @@ def main(
                 findings = joined(findings, more)
         err.print(plan_lines(seen))
         show_findings(refuse(findings))
+        if dry_run and json:
+            print_json(plan_document(seen, findings))
+        elif json and seen.nothing_to_do:
+            print_json(nothing_done(here.environment, here.client).model_dump(mode="json"))
         if dry_run or seen.nothing_to_do:
-            if json:
-                print_json(nothing_done(here.environment, here.client).model_dump(mode="json"))
             return
         warm()
         confirm(f"Bring {here.environment.name} up on {here.connection.label}?", yes=yes)

@@ -24,8 +24,6 @@ from tasks.iso.render import Rendered, render
 from tasks.live import Live, read_live
 from tasks.stage import RunRef
 
-BOOT_TIMEOUT = 1800.0
-
 
 @dataclass
 class Session:
@@ -59,9 +57,10 @@ class Session:
         return bool(self.run.options.get("skip_finalize"))
 
     @property
-    def boot_timeout(self) -> float:
-        """Seconds that an installation may take until its SSH server answers."""
-        return float(self.run.options.get("boot_timeout") or BOOT_TIMEOUT)
+    def boot_timeout(self) -> float | None:
+        """Seconds that an installation may take until its SSH server answers, if the run says."""
+        asked = self.run.options.get("boot_timeout")
+        return None if asked is None else float(asked)
 
     def guest(self, label: str) -> Guest:
         """The declared guest of that label. Raises UnknownGuest."""

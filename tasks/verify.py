@@ -10,6 +10,7 @@ from blocks.proxmox.errors import NotFound
 from tasks.drives import EMPTY, drive_volume
 from tasks.errors import StageError
 from tasks.live import Live, is_running, read_live
+from tasks.marker import PATH, read_marker
 from tasks.plan import diff
 from tasks.session import Session, session
 from tasks.stage import Outcome, RunRef, stage
@@ -22,11 +23,12 @@ GRACE = 15.0
 class Deviation(Model):
     """One way in which a guest is not as declared.
 
-    ``kind``: ``missing``, ``foreign``, ``config``, ``media``, ``power``, ``ssh`` or ``agent``.
+    ``kind``: ``missing``, ``foreign``, ``config``, ``media``, ``power``, ``ssh``,
+    ``agent`` or ``marker``.
     """
 
     guest: str
-    kind: Literal["missing", "foreign", "config", "media", "power", "ssh", "agent"]
+    kind: Literal["missing", "foreign", "config", "media", "power", "ssh", "agent", "marker"]
     detail: str
 
     def __str__(self) -> str:
@@ -66,7 +68,7 @@ def deviations(here: Session, guest: Guest) -> tuple[Deviation, ...]:
     """Everything in which the guest is not as declared. Raises ProxmoxError."""
 
     def wrong(
-        kind: Literal["missing", "foreign", "config", "media", "power", "ssh", "agent"],
+        kind: Literal["missing", "foreign", "config", "media", "power", "ssh", "agent", "marker"],
         detail: str,
     ) -> Deviation:
         return Deviation(guest=guest.label, kind=kind, detail=detail)
@@ -90,7 +92,23 @@ def deviations(here: Session, guest: Guest) -> tuple[Deviation, ...]:
         found.append(wrong("ssh", f"no SSH server answers at {where}"))
     if guest.agent and not agent_answers(here.client, guest):
         found.append(wrong("agent", "the guest agent does not answer"))
+    elif guest.agent and guest.source is not None:
+        found += [wrong("marker", text) for text in _strange_system(here, guest)]
     return tuple(found)
+
+
+def _strange_system(here: Session, guest: Guest) -> list[str]:
+    """Signs that the system was not installed as this guest; none where it cannot be looked at.
+
+    With which answers it was installed does not matter here: the manifest may have changed since.
+    """
+    marker = read_marker(here.client, guest)
+    if marker.state == "missing":
+        return [f"the system has no {PATH}: it was not installed by Proxflow, or not to the end"]
+    installed = (marker.environment, marker.guest)
+    if marker.state == "read" and installed != (here.environment.name, guest.label):
+        return [f"the system was installed as {marker.guest} of environment {marker.environment}"]
+    return []
 
 
 def media_left(guest: Guest, live: Live) -> list[str]:

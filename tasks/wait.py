@@ -1,20 +1,27 @@
-"""Stage wait: until the installed system answers."""
+"""Stage wait: until the installed system answers.
+
+An installation is watched from outside: SSH banner, status, agent, marker. How long that may take,
+and when it must be taken for stuck, goes by the installer (``watch.BOUNDS``).
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from dataclasses import replace
+from typing import NoReturn, TypeVar
 
 from blocks.manifest.guest import Guest
 from blocks.proxmox.client import Client
 from blocks.proxmox.errors import ProxmoxError
 from tasks.addresses import addresses
 from tasks.errors import StageError
-from tasks.live import is_running
+from tasks.iso.distros import distro
+from tasks.marker import PATH, read_marker
 from tasks.session import Session, session
 from tasks.ssh import ssh_banner
-from tasks.stage import Outcome, RunRef, pause, stage
+from tasks.stage import Outcome, RunRef, pause, stage, waiting
+from tasks.watch import BOUNDS, Bounds, Sight, Watch
 
 T = TypeVar("T")
 
@@ -23,13 +30,22 @@ T = TypeVar("T")
 SHARE = 0.03
 FIRST_LOOK = 0.1
 LAST_LOOK = 10.0
+# Seconds between two reads of the status, which are calls: an installation of half an hour costs
+# some 120. A lab, or a clone, is up before the first.
+STATUS_SHARE = 0.05
+FIRST_STATUS = 0.5
+LAST_STATUS = 20.0
+# Seconds between two words on an installation that goes on in the same phase.
+SAY_AGAIN = 60.0
 # The agent comes up with the system; one that is not there some minutes after SSH is not installed.
 AGENT_GRACE = 180.0
+# The marker is there before the installed system boots; AutoYaST writes it in the first boot.
+MARKER_GRACE = 180.0
 
 
 @stage("wait", retries=3)
 def wait(run: RunRef, node: str) -> Outcome:
-    """Wait for the SSH banner, then for the guest agent where one is declared."""
+    """Wait for the SSH banner, then for the guest agent where one is declared, then the marker."""
     here = session(run)
     guest = here.guest(node)
     live = here.live(guest)
@@ -38,20 +54,28 @@ def wait(run: RunRef, node: str) -> Outcome:
     return wait_for_guest(here, guest)
 
 
+def bounds_of(here: Session, guest: Guest) -> Bounds:
+    """How patient to be with a guest: by its installer, the total by the run if that says so."""
+    family = distro(guest.source.installation.distro).family if guest.source else None
+    bounds = BOUNDS[family]
+    asked = here.boot_timeout
+    return bounds if asked is None else replace(bounds, total=asked)
+
+
 def wait_for_guest(here: Session, guest: Guest) -> Outcome:
-    """Wait, bounded by the run's ``boot_timeout``. Raises StageError when it is over."""
+    """Wait until the guest is installed and answers.
+
+    Raises StageError, with the phase, when the time is over, or earlier where the installer is
+    booted again and again, waits for somebody, or the guest is off.
+    """
     if not guest.ssh_addresses and not guest.agent:
         return Outcome(status="skipped", detail="no address and no agent to look for SSH with")
-    bound = here.boot_timeout
-    answer = wait_until(lambda: any_banner(here, guest), bound)
-    if answer is None:
-        raise StageError(
-            f"no SSH server answered at {_where(guest)} within {bound:.0f} s{_state(here, guest)}",
-            advice=f"look at the console of VM {guest.vmid} on {guest.node}: the installer shows "
-            "there what it waits for; a longer wait is --boot-timeout",
-        )
-    detail = f"{answer[0]} says {answer[1]}"
-    if guest.agent and not wait_until(lambda: agent_answers(here.client, guest), AGENT_GRACE):
+    address, banner = _watched(here, guest, bounds_of(here, guest))
+    detail = f"{address} says {banner}"
+    if not guest.agent:
+        return Outcome(status="done", detail=detail)
+    waiting(f"{detail}; waiting for the guest agent")
+    if not wait_until(lambda: agent_answers(here.client, guest), AGENT_GRACE):
         return Outcome(
             status="done",
             detail=detail,
@@ -60,7 +84,116 @@ def wait_for_guest(here: Session, guest: Guest) -> Outcome:
                 "is qemu-guest-agent installed and enabled?",
             ),
         )
-    return Outcome(status="done", detail=detail)
+    if guest.source is None:
+        return Outcome(status="done", detail=f"{detail}, agent up")
+    return Outcome(status="done", detail=f"{detail}, agent up, {_marked(here, guest)}")
+
+
+def _watched(here: Session, guest: Guest, bounds: Bounds) -> tuple[str, str]:
+    """Address and banner of the guest, once it answers. Raises StageError."""
+    began = time.monotonic()
+    watch = Watch(began)
+    next_status, next_word, said = FIRST_STATUS, 0.0, ""
+    while True:
+        answer = any_banner(here, guest)
+        if answer is not None:
+            return answer
+        waited = time.monotonic() - began
+        over = waited >= bounds.total
+        if over or waited >= next_status:
+            _see(here, guest, watch)
+            next_status = waited + min(LAST_STATUS, max(FIRST_STATUS, STATUS_SHARE * waited))
+            _check(guest, watch, bounds)
+            if watch.phase != said or waited >= next_word:
+                waiting(str(watch))
+                next_word, said = waited + SAY_AGAIN, watch.phase
+        if over:
+            _late(here, guest, watch, bounds)
+        pause(min(between_looks(waited), bounds.total - waited))
+
+
+def _see(here: Session, guest: Guest, watch: Watch) -> None:
+    """Look at the guest's status; a node that does not answer is looked at again next time."""
+    try:
+        status = here.client.get(f"/nodes/{guest.node}/qemu/{guest.vmid}/status/current")
+    except ProxmoxError as error:
+        if not error.transient:
+            raise
+        return
+    watch.see(Sight.of(status, time.monotonic()))
+
+
+def _check(guest: Guest, watch: Watch, bounds: Bounds) -> None:
+    """Raise StageError where waiting longer is no use."""
+    now = time.monotonic()
+    name = f"VM {guest.vmid} on {guest.node}"
+    if watch.looping(bounds):
+        raise StageError(
+            f"the installation goes round in circles: {guest.label} restarted {watch.restarts} "
+            "times, and its SSH server never answered",
+            advice=f"look at the console of {name}: either the installer is booted again (is the "
+            "disk before the ISO in the boot order, and did the boot loader get onto it?), or the "
+            "installed system fails while it boots",
+        )
+    if watch.stuck(bounds, now):
+        minutes = f"{(now - watch.changed) / 60:.0f} min"
+        raise StageError(
+            f"nothing was written and nothing restarted for {minutes}; {guest.label} is {watch}",
+            advice=f"look at the console of {name}: "
+            + (
+                "the installer waits for somebody to answer a question, or shows an error"
+                if watch.phase in {"starting", "installing"}
+                else "the installed system does not get as far as its SSH server"
+            ),
+        )
+    if watch.off(now):
+        raise StageError(
+            f"the guest does not run any more; {guest.label} was switched off before it answered",
+            advice=f"if nobody did that, the installer of {name} has switched it off in the end: "
+            "start it, and run `up` again, which goes on from there",
+        )
+
+
+def _late(here: Session, guest: Guest, watch: Watch, bounds: Bounds) -> NoReturn:
+    where = " or ".join(map(str, guest.ssh_addresses)) or "any address that its agent reports"
+    if watch.phase == "switched off":
+        state, look = "the guest does not run any more", "start it, and run `up` again"
+    elif guest.agent and guest.ssh_addresses and agent_answers(here.client, guest):
+        state = "its agent answers, so the system runs"
+        look = (
+            "look at its addresses (`ip address`), its SSH server and its firewall; and can this "
+            "machine reach that network?"
+        )
+    else:
+        state, look = f"it stopped in this phase: {watch}", "the console shows what it waits for"
+    raise StageError(
+        f"no SSH server answered at {where} within {bounds.total:.0f} s; {state}",
+        advice=f"look at the console of VM {guest.vmid} on {guest.node}: {look}; a longer wait is "
+        "--boot-timeout",
+    )
+
+
+def _marked(here: Session, guest: Guest) -> str:
+    """What the marker of the installed system says, in words. Raises StageError."""
+    wait_until(lambda: read_marker(here.client, guest).state != "missing", MARKER_GRACE)
+    marker = read_marker(here.client, guest)
+    if marker.state == "unread":
+        return f"its marker could not be looked at: {marker.why}"
+    wanted = here.rendered(guest).digest
+    if marker.state == "missing":
+        raise StageError(
+            f"the system of {guest.label} answers, but has no {PATH}: either its installation did "
+            "not come to its end, or the disk held a system before",
+            advice=f"look at the installer's log in VM {guest.vmid}; to install it anew, take the "
+            "guest down and bring it up again",
+        )
+    if marker.content != wanted:
+        raise StageError(
+            f"the system of {guest.label} was installed with other answers than the manifest gives "
+            f"now: {PATH} says {marker.content[:12]}, and it should be {wanted[:12]}",
+            advice="take the guest down and bring it up again, or set the manifest back",
+        )
+    return f"marker {wanted[:12]} found"
 
 
 def wait_until(look: Callable[[], T], bound: float) -> T | None:
@@ -100,15 +233,3 @@ def agent_answers(client: Client, guest: Guest) -> bool:
     except ProxmoxError:
         return False
     return True
-
-
-def _where(guest: Guest) -> str:
-    declared = " or ".join(map(str, guest.ssh_addresses))
-    return declared or "any address that its agent reports"
-
-
-def _state(here: Session, guest: Guest) -> str:
-    try:
-        return "" if is_running(here.client, guest) else "; the guest does not run any more"
-    except ProxmoxError as error:
-        return f"; its state cannot be read: {error.message}"

@@ -17,7 +17,7 @@ from blocks.proxmox.upload import UploadKind
 _TASK_SECONDS: Final = 4 * 3600.0
 # Nobody serves HTTP on the port of "discard": the call can compare, and never transfer anything.
 _NOWHERE: Final = "http://127.0.0.1:9/"
-_PERCENT = re.compile(r"\s(?P<percent>\d{1,3})%")
+_PERCENT = re.compile(r"\s(\d{1,3})%")
 _MISMATCH = "checksum mismatch"
 
 
@@ -41,11 +41,9 @@ def download(
     """
 
     def read(line: str) -> None:
-        found = None
-        for found in _PERCENT.finditer(line):
-            pass
-        if found is not None and on_percent is not None:
-            on_percent(int(found["percent"]))
+        found = _PERCENT.findall(line)
+        if found and on_percent is not None:
+            on_percent(int(found[-1]))
 
     params: dict[str, Any] = {
         "content": content,

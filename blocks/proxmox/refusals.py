@@ -49,7 +49,9 @@ _MISSING = re.compile(
     r"|no such (?:cluster node|logical volume|task|storage|volume|pool)"
     r"|hostname lookup '.*' failed"
     r"|volume_size_info on '.*' failed - no format"
-    r"|failed to stat '.*'",
+    r"|failed to stat '.*'"
+    # The words of the guest agent.
+    r"|failed to open file .*: No such file or directory",
     re.IGNORECASE,
 )
 _BOOT_ORDER = re.compile(r"invalid bootorder")

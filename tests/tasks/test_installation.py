@@ -170,7 +170,10 @@ def test_wait_gives_up_after_its_bound_with_where_to_look(place: Place) -> None:
         with pytest.raises(StageError) as late:
             wait.fn(here.run, "n1")
 
-    assert late.value.message == f"no SSH server answered at {place.address()} within 0 s"
+    assert late.value.message == (
+        f"no SSH server answered at {place.address()} within 0 s; "
+        "it stopped in this phase: starting, nothing is written yet"
+    )
     assert f"console of VM {place.vmid()} on pve1" in (late.value.advice or "")
 
 

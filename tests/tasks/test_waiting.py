@@ -1,0 +1,225 @@
+"""Stage wait: a real installation in the lab, and every way in which one does not end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tasks import wait as stage_module
+from tasks.attach import attach
+from tasks.build import build
+from tasks.create import create
+from tasks.errors import StageError
+from tasks.marker import read_marker
+from tasks.render import render
+from tasks.session import Session
+from tasks.stage import Event, Scope, in_stage
+from tasks.start import start
+from tasks.upload import upload
+from tasks.verify import deviations
+from tasks.wait import bounds_of, wait, wait_for_guest
+from tasks.watch import BOUNDS, Bounds
+from tests.environments import Document, Place, brought_up, install, opened
+
+UBUNTU = "ubuntu-24.04.3-live-server-amd64.iso"
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The status is read with each look: the lab's installations take no time."""
+    monkeypatch.setattr(stage_module, "FIRST_STATUS", 0.0)
+    monkeypatch.setattr(stage_module, "LAST_STATUS", 0.0)
+    monkeypatch.setattr(stage_module, "FIRST_LOOK", 0.02)
+    monkeypatch.setattr(stage_module, "LAST_LOOK", 0.02)
+
+
+def begun(here: Session, label: str = "n1", **config: Any) -> None:
+    """A guest whose installer has been started; ``config`` is changed before."""
+    for stage in (render, build, upload, create, attach):
+        stage.fn(here.run, label)
+    guest = here.guest(label)
+    if config:
+        here.client.put(f"/nodes/{guest.node}/qemu/{guest.vmid}/config", **config)
+    here.look(guest)
+    start.fn(here.run, label)
+
+
+def ubuntu(place: Place) -> Document:
+    """Ubuntu from the untouched ISO, which asks."""
+    document = place.document()
+    document["spec"]["hypervisor"]["iso"]["image"] = UBUNTU
+    document["spec"]["hypervisor"]["kickstart"]["distro"] = "ubuntu2404"
+    return document
+
+
+def test_an_installation_is_waited_for_to_its_marker(place: Place) -> None:
+    with opened(place.write()) as here:
+        begun(here)
+        outcome = wait.fn(here.run, "n1")
+        digest = here.rendered(here.guest("n1")).digest
+
+    assert outcome.warnings == ()
+    assert outcome.detail.endswith(f", agent up, marker {digest[:12]} found")
+
+
+def test_the_phases_of_an_installation_are_told(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.lab.set_time(0.001, boot=300, install=700)
+    events: list[Event] = []
+    scope = Scope(emit=events.append)
+    try:
+        with opened(place.write()) as here, scope():
+            begun(here)
+            with in_stage("n1", "wait"):
+                wait_for_guest(here, here.guest("n1"))
+    finally:
+        place.lab.set_time(0)
+
+    said = [event.detail.partition(",")[0] for event in events if event.stage == "wait"]
+    assert said[:3] == ["starting", "installing", "restarted"]
+    assert said[3].endswith("waiting for the guest agent")
+
+
+def test_an_installer_that_is_booted_again_and_again_is_noticed(place: Place) -> None:
+    with opened(place.write()) as here:
+        begun(here, boot="order=ide2;scsi0")
+        with pytest.raises(StageError, match="goes round in circles: n1 restarted 2 times") as loop:
+            wait.fn(here.run, "n1")
+
+    assert "is the disk before the ISO in the boot order" in (loop.value.advice or "")
+    assert not loop.value.transient
+
+
+def test_an_installer_that_asks_is_noticed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(BOUNDS, "subiquity", Bounds(total=60, quiet=0.3))
+    with opened(place.write(ubuntu(place))) as here:
+        begun(here)
+        with pytest.raises(StageError) as stuck:
+            wait.fn(here.run, "n1")
+
+    assert "nothing was written and nothing restarted for 0 min" in stuck.value.message
+    assert "n1 is starting, nothing is written yet" in stuck.value.message
+    advice = stuck.value.advice or ""
+    assert f"look at the console of VM {place.vmid()} on pve1: the installer waits for" in advice
+
+
+def test_a_guest_that_was_switched_off_is_noticed(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks.watch.OFF_SECONDS", 0.1)
+    with opened(place.write()) as here:
+        create.fn(here.run, "n1")
+        here.look(here.guest("n1"))
+        with pytest.raises(StageError, match="was switched off before it answered") as off:
+            wait.fn(here.run, "n1")
+
+    assert "start it, and run `up` again" in (off.value.advice or "")
+
+
+def test_a_system_whose_agent_answers_and_whose_ssh_does_not_is_told_so(place: Place) -> None:
+    with opened(place.write()) as here:
+        begun(here)
+        wait.fn(here.run, "n1")
+        elsewhere = here.guest("n1").model_copy(update={"ssh_addresses": ("10.99.9.9",)})
+        here.run.options["boot_timeout"] = 0.1
+        with pytest.raises(StageError, match="its agent answers, so the system runs") as late:
+            wait_for_guest(here, elsewhere)
+
+    assert "its firewall" in (late.value.advice or "")
+
+
+def test_a_status_that_cannot_be_read_for_a_moment_ends_nothing(place: Place) -> None:
+    with opened(place.write()) as here:
+        begun(here)
+        here.client._retries = 0
+        place.lab.fault(method="GET", path=".*/status/current", status=596, reason="timed out")
+        assert wait.fn(here.run, "n1").status == "done"
+
+
+def test_a_system_of_other_answers_is_not_taken_for_the_declared_one(place: Place) -> None:
+    document = place.document()
+    with opened(place.write(document)) as here:
+        begun(here)
+        wait.fn(here.run, "n1")
+    document["spec"]["hypervisor"]["kickstart"]["timezone"] = "Asia/Tokyo"
+    with opened(place.write(document)) as here:
+        here.look(here.guest("n1"))
+        with pytest.raises(StageError, match="installed with other answers than the manifest"):
+            wait.fn(here.run, "n1")
+
+
+def test_a_system_without_a_marker_is_not_taken_for_a_finished_one(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage_module, "MARKER_GRACE", 0.1)
+    monkeypatch.setattr("tasks.marker.PATH", "/etc/no-release")
+    with opened(place.write()) as here:
+        begun(here)
+        with pytest.raises(StageError, match="did not come to its end"):
+            wait.fn(here.run, "n1")
+
+
+def test_a_marker_that_may_not_be_read_is_said_and_ends_nothing(place: Place) -> None:
+    place.lab.fault(
+        method="GET",
+        path=".*/agent/file-read",
+        times=0,
+        status=403,
+        reason="Permission check failed (/vms/1, VM.GuestAgent.FileRead)",
+    )
+    with opened(place.write()) as here:
+        begun(here)
+        outcome = wait.fn(here.run, "n1")
+
+    assert "its marker could not be looked at: Permission check failed" in outcome.detail
+
+
+def test_the_marker_names_environment_and_guest(place: Place) -> None:
+    with opened(brought_up(place)) as here:
+        marker = read_marker(here.client, here.guest("n1"))
+        wrong = deviations(here, here.guest("n1"))
+
+    assert (marker.state, marker.environment, marker.guest) == ("read", place.env, "n1")
+    assert wrong == ()
+
+
+def test_verify_notices_a_system_that_was_installed_as_another_guest(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(brought_up(place)) as here:
+        guest = here.guest("n1")
+        renamed = guest.model_copy(update={"label": "other"})
+        monkeypatch.setattr(type(here), "owns", lambda *_: True)
+        (other,) = deviations(here, renamed)
+        monkeypatch.setattr("tasks.marker.PATH", "/etc/no-release")
+        (missing,) = deviations(here, guest)
+
+    assert (other.kind, missing.kind) == ("marker", "marker")
+    assert other.detail == f"the system was installed as n1 of environment {place.env}"
+    assert "was not installed by Proxflow" in missing.detail
+
+
+def test_the_bound_is_the_installers_unless_the_run_has_one(place: Place) -> None:
+    manifest = place.write()
+    with opened(manifest) as here:
+        by_installer = bounds_of(here, here.guest("n1"))
+    with opened(manifest, boot_timeout=7.0) as here:
+        asked = bounds_of(here, here.guest("n1"))
+        empty = bounds_of(here, here.guest("n1").model_copy(update={"source": None}))
+
+    assert by_installer == BOUNDS["anaconda"]
+    assert (asked.total, asked.quiet) == (7.0, BOUNDS["anaconda"].quiet)
+    assert empty.total == 7.0
+
+
+def test_a_fast_installation_costs_no_call_for_its_status(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage_module, "FIRST_STATUS", 5.0)
+    with opened(place.write()) as here:
+        place.lab.forget_requests()
+        install(here)
+    calls = [row["path"] for row in place.lab.requests()]
+    assert len([path for path in calls if path.endswith("/status/current")]) == 1
