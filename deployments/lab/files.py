@@ -20,7 +20,7 @@ def partial_path(path: Path) -> Path:
 
 def remove_partials(root: Path) -> None:
     """Remove what a process that was killed had begun to write below a state folder."""
-    for part in ("etc", "storage", "run", "tasks", "tls"):
+    for part in ("etc", "storage", "run", "tasks", "tls", "guestfiles"):
         for folder, _, names in os.walk(root / part):
             for name in names:
                 if _UNFINISHED.fullmatch(name):

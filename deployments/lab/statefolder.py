@@ -10,7 +10,7 @@ from pathlib import Path
 from deployments.lab.errors import StateFolderError
 from deployments.lab.files import CONNECTION
 
-PARTS = ("etc", "storage", "run", "tasks", "tmp", "tls")
+PARTS = ("etc", "storage", "run", "tasks", "tmp", "tls", "guestfiles")
 LOG = "lab.log"
 _LOCK = "lab.lock"
 
