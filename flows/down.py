@@ -159,7 +159,9 @@ def main(
         show_findings(removal.findings)
         if dry_run or not (removal.guests or removal.seeds):
             if json:
-                print_json(DownResult(env=name, run_id="", ok=True).model_dump(mode="json"))
+                gone = tuple(label_of(found) for found in removal.guests)
+                would = DownResult(env=name, run_id="", ok=True, removed=gone)
+                print_json(would.model_dump(mode="json"))
             return
         warm()
         guests = count(len(removal.guests), "guest")

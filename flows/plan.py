@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json as jsonlib
-
 from cyclopts import App
 
 from flows.opening import reading
 from flows.parameters import ClusterName, Json, Manifest, Only
-from flows.plan_text import plan_lines
+from flows.plan_text import plan_document, plan_lines
 from flows.terminal import Exit, faults_shown, out, print_json, say, show_findings
 from tasks.findings import forbids
 from tasks.planning import plan_findings
@@ -33,13 +31,10 @@ def main(
     with faults_shown(), reading(manifest, cluster, only) as here:
         for notice in here.client.notices:
             say(f"warning: {notice}")
-        seen = survey(here.client, here.environment, cluster=here.connection.name)
+        seen = survey(here.client, here.environment, cluster=here.connection.label)
         findings = plan_findings(seen)
         if json:
-            print_json(
-                jsonlib.loads(seen.plan.to_json())
-                | {"findings": [finding.model_dump(mode="json") for finding in findings]}
-            )
+            print_json(plan_document(seen, findings))
         else:
             out.print(plan_lines(seen))
         show_findings(findings)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.text import Text
 
 from blocks.manifest.plans import Action, Creation, GuestPlan
+from tasks.findings import Finding
 from tasks.survey import Survey
 
 _SIGNS = {
@@ -34,6 +37,12 @@ def plan_lines(survey: Survey) -> RenderableType:
     lines.append(Text(""))
     lines.append(Text.from_markup(f"[bold]Plan:[/] {counted(survey)}"))
     return Group(*lines)
+
+
+def plan_document(survey: Survey, findings: Sequence[Finding]) -> dict[str, Any]:
+    """The plan for programs, with what was found against it."""
+    document: dict[str, Any] = json.loads(survey.plan.to_json())
+    return document | {"findings": [finding.model_dump(mode="json") for finding in findings]}
 
 
 def said(survey: Survey, guest: GuestPlan) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -9,6 +10,7 @@ from cyclopts import App, Parameter
 from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.states import Completed, Failed
+from pydantic import Field
 from rich.markup import escape
 
 from blocks.words import count
@@ -27,17 +29,30 @@ from tasks.stage import Event
 
 app = App(name="python -m flows.rollback", help=__doc__, help_format="plaintext", version_flags=[])
 
+_RUN_ID = r"[0-9a-f]{8}"
+
+
+def _check_run_id(_type: object, value: str | None) -> None:
+    if value is not None and not re.fullmatch(_RUN_ID, value):
+        raise ValueError("a run is named by the eight hexadecimal digits that its result shows")
+
+
 RunId = Annotated[
     str | None,
     Parameter(
         name="--run",
         help="The run, as marks and results name it. Default: the one unfinished run there is.",
+        validator=_check_run_id,
     ),
 ]
 
 
 @flow(name="rollback", flow_run_name=run_name, persist_result=False)
-def rollback(manifest: str, run: str, cluster: str | None = None) -> State[Any]:
+def rollback(
+    manifest: str,
+    run: Annotated[str, Field(pattern=f"^{_RUN_ID}$")],
+    cluster: str | None = None,
+) -> State[Any]:
     """Undo one run of ``up``; the state's data is an ``Undone`` as a dictionary."""
 
     def body() -> State[Any]:
@@ -87,6 +102,8 @@ def main(
         entries = read_journal(name, run)
         show_preview(run, guests, seeds, entries)
         if dry_run:
+            if json:
+                print_json(preview(run, guests, seeds, entries).model_dump(mode="json"))
             return
         warm()
         confirm(f"Undo run {run} of {name} on {where}?", yes=yes)
@@ -99,6 +116,21 @@ def main(
             out.print(text, markup=False, soft_wrap=True)
         out.print(summary(done))
     raise SystemExit(int(Exit.DONE if ended.ok else Exit.FAILED))
+
+
+def preview(
+    run: str,
+    guests: Sequence[FoundGuest],
+    seeds: Sequence[FoundSeed],
+    entries: Sequence[Entry],
+) -> Undone:
+    """What a rollback would say if all went well."""
+    return Undone(
+        run_id=run,
+        guests=tuple(map(str, guests)),
+        seeds=tuple(seed.volume.volid for seed in seeds),
+        restored=tuple(f"VM {entry.vmid} ({entry.label})" for entry in entries),
+    )
 
 
 def show_preview(

@@ -7,11 +7,27 @@ from pathlib import Path
 
 import pytest
 
+from blocks.proxmox.client import Client
+from deployments.lab.testing import RunningLab
 from tests.environments import Document, Place
 from tests.flows.commands import Commands, Said
+from tests.labfixture import LabFactory
 
+SECRET = "11111111-2222-3333-4444-555555555555"
+SEED = f"""
+users:
+  - userid: low@pve
+    tokens: [{{name: t, secret: {SECRET}, privsep: false}}]
+    acl: [{{path: /, role: PVEAuditor}}]
+"""
 COMMANDS = ("up", "plan", "verify", "status", "down", "rollback")
 ASKING = ("up", "down", "rollback")
+
+
+@pytest.fixture(scope="module")
+def lab(lab_factory: LabFactory) -> RunningLab:
+    """A cluster with a token that may only look."""
+    return lab_factory(seed=SEED)
 
 
 def refused(place: Place, run: Commands, name: str, *words: object) -> Said:
@@ -233,6 +249,22 @@ def test_a_lab_that_does_not_run(
     assert "python -m deployments.lab start" in said.err
 
 
+def test_a_token_that_may_only_look(
+    place: Place, run: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROXMOX_ENDPOINT", place.lab.endpoint)
+    monkeypatch.setenv("PROXMOX_TOKEN_ID", "low@pve!t")
+    monkeypatch.setenv("PROXMOX_TOKEN_SECRET", SECRET)
+    monkeypatch.setenv("PROXMOX_CA_FILE", place.lab.connection["ca_file"])
+    monkeypatch.setenv("PROXMOX_GUEST_PROXY", place.lab.connection["guest_proxy"])
+
+    said = refused(place, run, "up", place.write())
+
+    assert "low@pve!t lacks Datastore.AllocateSpace on /storage/local-lvm" in said.err
+    assert "on a node, as root: pveum role add Proxflow" in said.err
+    assert SECRET not in said.text
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_token_that_is_unknown(
     place: Place, run: Commands, monkeypatch: pytest.MonkeyPatch, name: str
@@ -251,8 +283,6 @@ def test_a_token_that_is_unknown(
 def test_a_cluster_that_does_not_answer(
     place: Place, run: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from blocks.proxmox.client import Client
-
     monkeypatch.setitem(Client.__init__.__kwdefaults__, "retries", 0)
     monkeypatch.setenv("PROXMOX_ENDPOINT", "https://127.0.0.1:1")
     monkeypatch.setenv("PROXMOX_TOKEN_ID", "root@pam!other")

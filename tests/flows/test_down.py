@@ -64,8 +64,9 @@ def test_what_will_go_is_shown_with_every_disk_and_a_dry_run_keeps_it(
     manifest = brought_up(place)
     before = place.lab.snapshot()
 
-    said = run.good("down", manifest, "--dry-run")
+    said = run.good("down", manifest, "--dry-run", "--json")
 
+    assert said.json()["removed"] == ["n1"]
     assert f"- n1  {place.vmid()} on pve1" in said.err
     assert f"local-lvm:vm-{place.vmid()}-disk-0" in said.err
     assert "1 guest and 1 seed ISO to delete" in said.err

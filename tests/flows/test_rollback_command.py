@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.environments import OTHER_RUN, RUN, Place, brought_up, install, opened
 from tests.flows.commands import Commands
 from tests.tasks.test_installation import made
@@ -76,8 +78,9 @@ def test_a_dry_run_names_what_would_go(place: Place, run: Commands) -> None:
     half_done(place)
     before = place.lab.snapshot()
 
-    said = run.good("rollback", manifest, "--dry-run")
+    said = run.good("rollback", manifest, "--dry-run", "--json")
 
+    assert said.json()["guests"] == [f"VM {place.vmid()} ({place.name()}) on pve1"]
     assert f"- VM {place.vmid()} ({place.name()}) on pve1" in said.err
     assert f"Rollback of run {RUN}: 1 guest and 1 seed ISO to delete" in said.err
     assert place.lab.snapshot() == before
@@ -111,3 +114,12 @@ def test_a_change_by_a_finished_run_is_set_back_by_its_journal(place: Place, run
     assert place.config()["memory"] == before["memory"] == "1024"
     assert "1 guest set back" in said.out
     assert place.guests() == [place.vmid()]
+
+
+@pytest.mark.parametrize("name", ["x", "../../elsewhere", "0000000", "0000000G"])
+def test_what_is_no_name_of_a_run_is_refused(place: Place, run: Commands, name: str) -> None:
+    said = run("rollback", place.write(), "--run", name, "--yes")
+
+    words = " ".join(said.err.replace("│", " ").split())
+    assert said.code == 2
+    assert "a run is named by the eight hexadecimal digits" in words

@@ -85,7 +85,12 @@ def test_a_dry_run_shows_the_plan_and_changes_nothing(place: Place, run: Command
 
     said = run.good("up", manifest, "--dry-run", "--json")
 
-    assert said.json()["ok"] is True
+    document = said.json()
+    assert [(guest["label"], guest["action"]) for guest in document["guests"]] == [
+        ("n1", "create"),
+        ("n2", "create"),
+    ]
+    assert document["findings"] == []
     assert "Plan: 2 to create" in said.err
     assert place.lab.writes() == []
     assert place.lab.snapshot() == before
