@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import secrets
 import time
 from collections.abc import Callable
@@ -151,6 +152,23 @@ class Access:
         if user is None:
             raise unauthorized("Authentication failed!")
         return Identity(user, csrf=True)
+
+    def console_ticket(self, user: str, path: str, port: int) -> str:
+        """A short-lived ticket for one console."""
+        stamp = f"{int(time.time()):08X}"
+        return f"PVEVNC:{stamp}::{self._mac(f'PVEVNC:{stamp}:{user}:{path}:{port}')}"
+
+    def check_console_ticket(
+        self, ticket: str, user: str, path: str, port: int, seconds: float
+    ) -> None:
+        """401 unless the ticket was made for this user, path and port not long ago."""
+        match = re.fullmatch(r"PVEVNC:([0-9A-F]{8})::([0-9a-f]+)", ticket)
+        if match is not None:
+            stamp, mac = match.groups()
+            made = self._mac(f"PVEVNC:{stamp}:{user}:{path}:{port}")
+            if hmac.compare_digest(mac, made) and time.time() - int(stamp, 16) < seconds:
+                return
+        raise unauthorized("permission denied - invalid PVEVNC ticket")
 
     def check_csrf(self, identity: Identity, token: str | None) -> None:
         """Writes by ticket need the CSRF token that came with it."""

@@ -13,6 +13,7 @@ from starlette.requests import Request
 
 from deployments.lab import api, control
 from deployments.lab.access import Identity
+from deployments.lab.api import console
 from deployments.lab.cluster import Lab
 from deployments.lab.errors import ApiError, bad_parameters, not_implemented, unauthorized
 from deployments.lab.protocol import reason_header
@@ -45,6 +46,9 @@ class Application:
             await self._lifespan(receive, send)
             return
         raw_path = unquote_path(scope["raw_path"])
+        if scope["type"] == "websocket":
+            await self._socket(scope, raw_path, receive, send)
+            return
         request = Request(scope, receive)
         if raw_path.startswith("/_lab/"):
             status, body = await control.handle(self.lab, self._control_token, request)
@@ -92,6 +96,32 @@ class Application:
         finally:
             user = identity.authid if identity else None
             self.lab.faults.record(method, path, status, user)
+
+    async def _socket(self, scope: Any, full_path: str, receive: Any, send: Any) -> None:
+        """A web socket: the same checks as for a GET of its path, then the console behind it."""
+        await receive()
+        path = full_path.removeprefix(PREFIX).rstrip("/")
+        request = Request({**scope, "type": "http", "method": "GET"}, receive)
+        identity: Identity | None = None
+        status = 101
+        try:
+            found = self._router.find("GET", path)
+            identity = self._login("GET", request, found[0] if found else None)
+            if found is None or identity is None or not path.endswith("/vncwebsocket"):
+                raise not_implemented("GET", path)
+            raw = collect(parse_qsl(request.url.query, keep_blank_values=True))
+            call = Call(self.lab, "GET", path, identity, found[1], raw)
+            await run_endpoint(found[0], call)
+        except ApiError as error:
+            status = error.status
+            await refuse_socket(send, error)
+            return
+        finally:
+            self.lab.faults.record("GET", path, status, identity.authid if identity else None)
+        offered = scope.get("subprotocols") or []
+        chosen = "binary" if "binary" in offered else None
+        await send({"type": "websocket.accept", "subprotocol": chosen})
+        await console.serve(self.lab, int(call.params["port"]), receive, send)
 
     async def _before(self, fault: CallFault, scope: Any, request: Request) -> bool:
         if fault.delay:
@@ -245,6 +275,15 @@ async def send_error(send: Send, error: ApiError) -> None:
     else:
         body = json.dumps(error.payload()).encode()
         await reply(send, error.status, error.reason, body, JSON_TYPE)
+
+
+async def refuse_socket(send: Send, error: ApiError) -> None:
+    """Refuse a web socket before it is one."""
+    body = b"" if error.bare else json.dumps(error.payload()).encode()
+    headers = [(b"content-length", str(len(body)).encode()), (b"content-type", JSON_TYPE.encode())]
+    start = {"type": "websocket.http.response.start", "status": error.status, "headers": headers}
+    await send(start)
+    await send({"type": "websocket.http.response.body", "body": body})
 
 
 async def reply(

@@ -30,6 +30,7 @@ from deployments.lab.qemu.devices import boot_devices, drives, first_boot_disk
 from deployments.lab.qemu.status import agent_enabled, memory_bytes
 from deployments.lab.seeds import SEED_FILES, SeedAnswers, installer_family, parse_seed
 from deployments.lab.shell import Result
+from deployments.lab.terminal import Lines
 
 if TYPE_CHECKING:
     from deployments.lab.cluster import Lab
@@ -87,6 +88,8 @@ class GuestLife:
         self.broadcast = Broadcast()
         self.addresses = AddressBook(lab)
         self.disks = GuestDisks(lab)
+        self.lines = Lines(lab)
+        self.proxies: dict[int, Any] = {}
         self.acpi = AcpiManners(lab.root / "run" / "manners" / "acpi.json")
         self._leaving: dict[int, asyncio.Task[None]] = {}
         self._programs: dict[tuple[int, int], Result] = {}

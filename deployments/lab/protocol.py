@@ -7,6 +7,7 @@ carries ``lab.abort``, a call that cuts the connection instead of answering.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import h11
@@ -27,6 +28,13 @@ class _ReasonConnection(h11.Connection):
 def reason_header(reason: str) -> tuple[bytes, bytes]:
     """The private header for one reason phrase; line breaks become blanks."""
     return REASON_HEADER, " ".join(reason.split("\n")).strip().encode()
+
+
+def web_socket_protocol(*args: Any, **kwargs: Any) -> asyncio.Protocol:
+    """Uvicorn's web socket protocol, loaded with the first socket: few labs ever see one."""
+    from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+    return WebSocketsSansIOProtocol(*args, **kwargs)
 
 
 class ReasonProtocol(H11Protocol):

@@ -14,7 +14,7 @@ import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 
@@ -23,7 +23,7 @@ from deployments.lab.app import Application
 from deployments.lab.cluster import Lab
 from deployments.lab.credentials import CREDENTIALS, Credentials
 from deployments.lab.files import CONNECTION, read_json, remove_partials, write_atomic, write_json
-from deployments.lab.protocol import ReasonProtocol
+from deployments.lab.protocol import ReasonProtocol, web_socket_protocol
 from deployments.lab.socks import Gateway
 
 
@@ -107,7 +107,8 @@ async def _serving(
     config = uvicorn.Config(
         Application(lab, credentials.control_token),
         http=ReasonProtocol,
-        ws="none",
+        ws=cast("Any", web_socket_protocol),
+        ws_per_message_deflate=False,
         loop="asyncio",
         lifespan="on",
         log_level="warning",

@@ -25,6 +25,7 @@ _MODULES = (
     "lxc",
     "ctops",
     "migrate",
+    "console",
 )
 
 
