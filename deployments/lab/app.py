@@ -185,9 +185,12 @@ async def run_endpoint(route: Endpoint, call: Call) -> dict[str, Any]:
             raise ApiError(
                 595, "Errors during connection establishment, proxy handshake: No route to host"
             )
-    call.params, errors = validate({**call.raw, **call.uri}, route.full_schema)
+    schema = route.full_schema
+    call.params, errors = validate({**call.raw, **call.uri}, schema)
     if errors:
         raise bad_parameters(errors)
+    if any(value and not schema[name].modelled for name, value in call.params.items()):
+        raise not_implemented(call.method, call.path)
     if route.method != "GET" and route.needs_quorum:
         call.lab.require_quorum()
     for name in call.uri:

@@ -26,7 +26,8 @@ class Prop:
 
     ``fmt`` is a check by name or a nested property string; ``default_key`` marks the key that may
     stand without its name; ``alias``/``key_to`` describe keys that are themselves a value, as
-    ``virtio=MAC`` means ``model=virtio,macaddr=MAC``.
+    ``virtio=MAC`` means ``model=virtio,macaddr=MAC``. ``modelled`` False marks what the real server
+    takes and the lab cannot do: a call that uses it answers 501.
     """
 
     type: str = "string"
@@ -42,6 +43,7 @@ class Prop:
     default_key: bool = False
     alias: str | None = None
     key_to: str | None = None
+    modelled: bool = True
 
 
 PropertyFormat = Mapping[str, Prop]

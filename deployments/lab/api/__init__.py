@@ -24,6 +24,7 @@ _MODULES = (
     "agentrun",
     "lxc",
     "ctops",
+    "ctmove",
     "migrate",
     "console",
 )

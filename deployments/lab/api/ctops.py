@@ -16,7 +16,7 @@ from deployments.lab.lxc.options import NET_KEYS, UNUSED_KEYS, shown
 from deployments.lab.lxc.volumes import copy_volume, mounts, owned
 from deployments.lab.qemu import snapshots
 from deployments.lab.routing import Call, endpoint, on
-from deployments.lab.schema import boolean, integer, string
+from deployments.lab.schema import boolean, number, string
 from deployments.lab.storage import Storage, Volume
 from deployments.lab.tasks import Task
 
@@ -213,7 +213,7 @@ def _check_clone(call: Call) -> None:
         "storage": string(formats.storage_id),
         "full": boolean(),
         "target": string(formats.node_name),
-        "bwlimit": integer(0),
+        "bwlimit": number(0),
     },
     check=_check_clone,
 )

@@ -10,7 +10,7 @@ from deployments.lab import formats
 from deployments.lab.access import Identity
 from deployments.lab.cluster import Lab
 from deployments.lab.conffile import GuestConfig
-from deployments.lab.errors import ApiError, bad_parameter, failure, forbidden, not_implemented
+from deployments.lab.errors import ApiError, bad_parameter, failure, forbidden
 from deployments.lab.guestdisk import hash_password
 from deployments.lab.guests import check_lock
 from deployments.lab.images import resize_image, write_mark
@@ -26,7 +26,14 @@ from deployments.lab.lxc.options import (
 from deployments.lab.lxc.volumes import mounts, owned, requested, resize_lines
 from deployments.lab.qemu.power import obeys
 from deployments.lab.routing import Call, endpoint, on, one_of
-from deployments.lab.schema import boolean, enum, integer, parse_property_string, string
+from deployments.lab.schema import (
+    boolean,
+    enum,
+    integer,
+    number,
+    parse_property_string,
+    string,
+)
 from deployments.lab.tasks import Task
 
 CT = "/nodes/{node}/lxc/{vmid}"
@@ -78,10 +85,11 @@ async def ct_list(call: Call) -> list[dict[str, Any]]:
         "storage": string(formats.storage_id),
         "pool": string(formats.pool_id),
         "start": boolean(),
-        "force": boolean(),
-        "restore": boolean(),
-        "unique": boolean(),
-        "bwlimit": integer(0),
+        "force": boolean(modelled=False),
+        "restore": boolean(modelled=False),
+        "unique": boolean(modelled=False),
+        "ha-managed": boolean(modelled=False),
+        "bwlimit": number(0),
         "ignore-unpack-errors": boolean(),
     },
     check=one_of(_check_create, _check_create_pool),
@@ -90,8 +98,6 @@ async def ct_create(call: Call) -> str:
     """Create a container from a template in a task."""
     lab, node, params, identity = call.lab, call.node, call.params, call.who
     vmid, pool = int(params["vmid"]), params.get("pool")
-    if params.get("restore") or params.get("force"):
-        raise not_implemented(call.method, call.path)
     if pool is not None and pool not in lab.access.pools:
         raise forbidden(f"pool '{pool}' does not exist")
     options = {key: value for key, value in params.items() if key in OPTIONS}
@@ -470,6 +476,8 @@ async def resize(call: Call) -> str:
     config = lab.guests.load(node, "lxc", vmid)
     check_lock(config, "lxc")
     mount = next((m for m in mounts(config.values) if m.key == key), None)
+    if call.params.get("digest") not in (None, config.digest()):
+        raise failure("detected modified configuration - file changed by other user? Try again.")
     if mount is None:
         missing = "property is missing and it is not optional"
         raise ApiError(500, "format error", errors={"mp": missing, "volume": missing})

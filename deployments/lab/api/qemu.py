@@ -8,7 +8,7 @@ from deployments.lab import formats
 from deployments.lab.access import Identity
 from deployments.lab.cluster import Lab
 from deployments.lab.conffile import GuestConfig
-from deployments.lab.errors import ApiError, bad_parameter, failure, forbidden, not_implemented
+from deployments.lab.errors import ApiError, bad_parameter, failure, forbidden
 from deployments.lab.guests import check_lock
 from deployments.lab.images import resize_image
 from deployments.lab.qemu import power
@@ -30,15 +30,14 @@ _CREATE_ONLY = {
     "pool": string(formats.pool_id),
     "start": boolean(),
     "storage": string(formats.storage_id),
-    "force": boolean(),
-    "unique": boolean(),
-    "archive": string(),
+    "force": boolean(modelled=False),
+    "unique": boolean(modelled=False),
+    "archive": string(modelled=False),
     "bwlimit": integer(0),
-    "live-restore": boolean(),
+    "live-restore": boolean(modelled=False),
     "import-working-storage": string(formats.storage_id),
-    "ha-managed": boolean(),
+    "ha-managed": boolean(modelled=False),
 }
-_UNMODELLED_CREATE = ("archive", "live-restore", "ha-managed", "unique")
 _UPDATE_ONLY = {
     "delete": string(formats.config_key_list),
     "revert": string(formats.config_key_list),
@@ -80,8 +79,6 @@ async def vm_create(call: Call) -> str:
     lab, node, identity = call.lab, call.node, call.who
     params = dict(call.params)
     vmid = int(params["vmid"])
-    if any(params.get(key) for key in _UNMODELLED_CREATE):
-        raise not_implemented(call.method, call.path)
     options = {key: value for key, value in params.items() if key in OPTIONS}
     pool = params.get("pool")
     if pool is not None:
@@ -245,7 +242,12 @@ async def config_put(call: Call) -> None:
 @endpoint(
     "POST",
     f"{VM}/config",
-    {**OPTIONS, **_UPDATE_ONLY, "background_delay": integer(1, 30)},
+    {
+        **OPTIONS,
+        **_UPDATE_ONLY,
+        "background_delay": integer(1, 30, modelled=False),
+        "import-working-storage": string(formats.storage_id),
+    },
     check=on("/vms/{vmid}", *VM_CONFIG_ANY, any_of=True),
 )
 async def config_post(call: Call) -> str:
@@ -404,13 +406,15 @@ def _start_task(lab: Lab, node: str, vmid: int, identity: Identity, skiplock: bo
     f"{VM}/status/start",
     _TIMEOUT
     | {
-        "machine": string(MACHINE_FORMAT),
-        "force-cpu": string(),
-        "migratedfrom": string(),
-        "migration_network": string(),
-        "migration_type": string(),
-        "stateuri": string(),
-        "targetstorage": string(),
+        "machine": string(MACHINE_FORMAT, modelled=False),
+        "force-cpu": string(modelled=False),
+        "migratedfrom": string(formats.node_name, modelled=False),
+        "migration_network": string(formats.cidr, modelled=False),
+        "migration_type": enum("secure", "insecure", modelled=False),
+        "nets-host-mtu": string(modelled=False),
+        "stateuri": string(max_length=128, modelled=False),
+        "targetstorage": string(modelled=False),
+        "with-conntrack-state": boolean(modelled=False),
     },
     check=_POWER,
 )
@@ -422,7 +426,12 @@ async def status_start(call: Call) -> str:
 @endpoint(
     "POST",
     f"{VM}/status/stop",
-    _TIMEOUT | {"keepActive": boolean(), "migratedfrom": string(), "overrule-shutdown": boolean()},
+    _TIMEOUT
+    | {
+        "keepActive": boolean(modelled=False),
+        "migratedfrom": string(formats.node_name, modelled=False),
+        "overrule-shutdown": boolean(),
+    },
     check=_POWER,
 )
 async def status_stop(call: Call) -> str:
@@ -442,7 +451,7 @@ async def status_stop(call: Call) -> str:
 @endpoint(
     "POST",
     f"{VM}/status/shutdown",
-    _TIMEOUT | {"forceStop": boolean(), "keepActive": boolean()},
+    _TIMEOUT | {"forceStop": boolean(), "keepActive": boolean(modelled=False)},
     check=_POWER,
 )
 async def status_shutdown(call: Call) -> str:
@@ -493,13 +502,15 @@ async def status_reset(call: Call) -> str:
 @endpoint(
     "POST",
     f"{VM}/status/suspend",
-    {"skiplock": boolean(), "todisk": boolean(), "statestorage": string(formats.storage_id)},
+    {
+        "skiplock": boolean(),
+        "todisk": boolean(modelled=False),
+        "statestorage": string(formats.storage_id, requires="todisk"),
+    },
     check=_POWER,
 )
 async def status_suspend(call: Call) -> str:
     """Pause; suspending to disk is not modelled."""
-    if call.params.get("todisk"):
-        raise not_implemented(call.method, call.path)
     return _short_task(call, "qmpause", call.lab.life.pause)
 
 

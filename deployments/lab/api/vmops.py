@@ -6,7 +6,7 @@ from typing import Any
 
 from deployments.lab import formats
 from deployments.lab.conffile import GuestConfig
-from deployments.lab.errors import ApiError, failure, forbidden, not_implemented
+from deployments.lab.errors import ApiError, bad_parameters, failure, forbidden, not_implemented
 from deployments.lab.guests import check_lock
 from deployments.lab.qemu import cloudinit, power, snapshots
 from deployments.lab.qemu.clone import (
@@ -297,17 +297,18 @@ def _check_target(call: Call, order: CloneOrder, target: str) -> None:
         "delete": boolean(),
         "digest": string(max_length=40),
         "bwlimit": integer(0),
-        "target-vmid": string(formats.vmid),
-        "target-disk": string(),
-        "target-digest": string(max_length=40),
+        "target-vmid": string(formats.vmid, modelled=False),
+        "target-disk": enum(*DISK_KEYS, *UNUSED_KEYS, modelled=False),
+        "target-digest": string(max_length=40, modelled=False),
     },
     check=on("/vms/{vmid}", "VM.Config.Disk"),
 )
 async def move(call: Call) -> str:
     """Move a disk to another storage or format in a task; the source stays unless ``delete``."""
     lab, node, vmid, params = call.lab, call.node, call.vmid, call.params
-    if "target-vmid" in params or "storage" not in params:
-        raise not_implemented(call.method, call.path)
+    if "storage" not in params:
+        missing = "both 'storage' and 'target-vmid' missing, either needs to be set"
+        raise bad_parameters({"storage": missing, "target-vmid": missing})
     target = lab.storages.get(params["storage"], node)
     call.require(f"/storage/{target.id}", "Datastore.AllocateSpace")
     key = params["disk"]

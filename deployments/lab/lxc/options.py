@@ -77,6 +77,8 @@ OPTIONS: Schema = {
     "cpulimit": Prop("number", minimum=0, maximum=8192),
     "cpuunits": integer(0, 500000),
     "debug": boolean(),
+    "entrypoint": string(modelled=False),
+    "env": string(modelled=False),
     "description": string(max_length=8192),
     "features": string(FEATURES_FORMAT),
     "hookscript": string(),
@@ -100,6 +102,7 @@ OPTIONS: Schema = {
     "unprivileged": boolean(),
     **{key: string(mount_format(key)) for key in MOUNT_KEYS},
     **{key: string(NET_FORMAT) for key in NET_KEYS},
+    **{f"dev{n}": string(modelled=False) for n in range(256)},
 }
 NUMBER_KEYS = frozenset(
     key for key, prop in OPTIONS.items() if prop.type in ("integer", "number", "boolean")

@@ -161,8 +161,9 @@ BOOT_FORMAT: PropertyFormat = {
 AGENT_FORMAT: PropertyFormat = {
     "enabled": boolean(optional=False, default_key=True),
     "fstrim_cloned_disks": boolean(),
-    "freeze-fs-on-backup": boolean(),
-    "guest-fsfreeze": boolean(),
+    "freeze-fs": boolean(),
+    "freeze-fs-on-backup": Prop(alias="freeze-fs"),
+    "guest-fsfreeze": Prop(alias="freeze-fs"),
     "type": enum("virtio", "isa"),
 }
 IPCONFIG_FORMAT: PropertyFormat = {
@@ -244,7 +245,8 @@ OPTIONS: Schema = {
     "acpi": boolean(),
     "affinity": string(),
     "agent": string(AGENT_FORMAT),
-    "amd-sev": string(),
+    "allow-ksm": boolean(modelled=False),
+    "amd-sev": string(modelled=False),
     "arch": enum("x86_64", "aarch64"),
     "args": string(),
     "audio0": string(AUDIO_FORMAT),
@@ -268,6 +270,8 @@ OPTIONS: Schema = {
     "hookscript": string(),
     "hotplug": string(),
     "hugepages": enum("any", "2", "1024"),
+    "intel-tdx": string(modelled=False),
+    "ivshmem": string(modelled=False),
     "keephugepages": boolean(),
     "keyboard": string(),
     "kvm": boolean(),
@@ -314,6 +318,7 @@ OPTIONS: Schema = {
     **{f"serial{n}": string(pattern=r"/dev/.+|socket") for n in range(4)},
     **{f"parallel{n}": string(pattern=r"/dev/.+") for n in range(3)},
     **{f"numa{n}": string() for n in range(8)},
+    **{f"virtiofs{n}": string(modelled=False) for n in range(10)},
 }
 NUMBER_KEYS = frozenset(
     key for key, prop in OPTIONS.items() if prop.type in ("integer", "number", "boolean")
