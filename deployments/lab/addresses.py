@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deployments.lab.files import read_json, write_json
 from deployments.lab.lxc.options import NET_FORMAT as CT_NET_FORMAT
 from deployments.lab.qemu.devices import nets
 from deployments.lab.qemu.options import IPCONFIG_FORMAT
@@ -21,33 +22,51 @@ _LEASE_START = 100
 
 
 class AddressBook:
-    """Leases by MAC, and the form in which the guest agent tells addresses."""
+    """Leases by MAC, and the form in which the guest agent tells addresses.
+
+    The file has a line for each lease and only grows; of a line that a kill has torn nothing is
+    believed.
+    """
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
-        self._file = lab.root / "run" / "leases" / "leases.json"
-        self._leases: dict[str, str] = read_json(self._file, {})
+        self._file = lab.root / "run" / "leases" / "leases"
+        self._leases = _read_leases(self._file)
+        self._taken = {interface.ip for interface in self._leases.values()}
+        self._next: dict[ipaddress.IPv4Network, int] = {}
 
     def lease(self, node: str, bridge: str, mac: str) -> str | None:
         """Address with prefix for a card on a bridge; the same for the same MAC."""
         if self._lab.bridge(node, bridge) is None:
             return None
         known = self._leases.get(mac.lower())
-        interface = self._lab.network_of(node, bridge) or ipaddress.IPv4Interface(_FALLBACK_NETWORK)
-        network = interface.network
-        if known and ipaddress.IPv4Interface(known).network == network:
-            return known
-        taken = {ipaddress.IPv4Interface(text).ip for text in self._leases.values()}
+        gateway = self._lab.network_of(node, bridge) or ipaddress.IPv4Interface(_FALLBACK_NETWORK)
+        network = gateway.network
+        if known is None or known.network != network:
+            known = self._free(network, gateway)
+            if known is None:
+                return None
+            self._keep(mac.lower(), known)
+        return str(known)
+
+    def _free(
+        self, network: ipaddress.IPv4Network, gateway: ipaddress.IPv4Interface
+    ) -> ipaddress.IPv4Interface | None:
         last = network.num_addresses - 2
-        start = _LEASE_START if last > _LEASE_START + 20 else 2
-        for offset in range(start, last + 1):
+        first = _LEASE_START if last > _LEASE_START + 20 else 2
+        for offset in range(self._next.get(network, first), last + 1):
             candidate = network.network_address + offset
-            if candidate not in taken and candidate != interface.ip:
-                lease = f"{candidate}/{network.prefixlen}"
-                self._leases[mac.lower()] = lease
-                write_json(self._file, self._leases)
-                return lease
+            if candidate not in self._taken and candidate != gateway.ip:
+                self._next[network] = offset + 1
+                return ipaddress.IPv4Interface((candidate, network.prefixlen))
         return None
+
+    def _keep(self, mac: str, lease: ipaddress.IPv4Interface) -> None:
+        self._leases[mac] = lease
+        self._taken.add(lease.ip)
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        with self._file.open("a") as handle:
+            handle.write(f"{mac} {lease}\n")
 
     def agent_view(self, interfaces: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Interfaces as ``guest-network-get-interfaces`` reports them."""
@@ -56,6 +75,18 @@ class AddressBook:
             local = _link_local(one["mac"])
             rows.append(_agent_row(one["name"], one["mac"].lower(), [*one["addresses"], local]))
         return rows
+
+
+def _read_leases(file: Path) -> dict[str, ipaddress.IPv4Interface]:
+    leases = {}
+    with contextlib.suppress(FileNotFoundError):
+        for line in file.read_text().splitlines(keepends=True):
+            mac, _, address = line.partition(" ")
+            if line.endswith("\n"):
+                leases[mac] = ipaddress.IPv4Interface(address.strip())
+            else:
+                file.write_text(file.read_text().removesuffix(line))
+    return leases
 
 
 def _agent_row(name: str, mac: str, addresses: list[str]) -> dict[str, Any]:

@@ -57,42 +57,53 @@ def _healthy(data: dict[str, Any]) -> bool:
 
 
 def start(state: Path, arguments: list[str]) -> tuple[dict[str, Any], bool]:
-    """Start a background lab unless one serves the folder; its data, and whether it is new."""
+    """Start a background lab unless one serves the folder; its data, and whether it is new.
+
+    LabProcessError when it ends at once (with its last words and its exit code) or does not answer
+    within a minute; it is ended then.
+    """
     known = connection_of(state)
     if known is not None:
         return known, False
-    state.mkdir(parents=True, exist_ok=True)
-    (state / CONNECTION).unlink(missing_ok=True)
     log = state / statefolder.LOG
+    child = None if statefolder.in_use(state) else _spawn(state, log, arguments)
+    deadline = time.monotonic() + _START_SECONDS
+    while time.monotonic() < deadline:
+        ended = child is not None and child.poll() is not None
+        if child is not None and ended and not statefolder.in_use(state):
+            tail = log.read_text(errors="replace").strip().splitlines()[-1:]
+            said = " ".join(tail).removeprefix("lab: ") or f"see {log}"
+            raise LabProcessError(f"the lab did not start: {said}", child.returncode)
+        found = connection_of(state)
+        if found is not None:
+            return found, child is not None and found["pid"] == child.pid
+        time.sleep(0.03)
+    if child is not None:
+        child.kill()
+        child.wait()
+    raise LabProcessError(f"the lab did not answer within {_START_SECONDS} s, see {log}")
+
+
+def _spawn(state: Path, log: Path, arguments: list[str]) -> subprocess.Popen[bytes]:
+    state.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
-        child = subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, "-m", "deployments.lab", "serve", "--state", str(state), *arguments],
             stdout=output,
             stderr=output,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
-    deadline = time.monotonic() + _START_SECONDS
-    while time.monotonic() < deadline:
-        if child.poll() is not None and not statefolder.in_use(state):
-            tail = log.read_text(errors="replace").strip().splitlines()[-1:]
-            said = " ".join(tail).removeprefix("lab: ") or f"see {log}"
-            raise LabProcessError(f"the lab did not start: {said}", child.returncode)
-        found = connection_of(state)
-        if found is not None:
-            return found, found["pid"] == child.pid
-        time.sleep(0.03)
-    child.kill()
-    child.wait()
-    raise LabProcessError(f"the lab did not answer within {_START_SECONDS} s, see {log}")
 
 
 def stop(state: Path) -> bool:
-    """End the lab that serves the folder; False when none does."""
-    data = connection_of(state)
-    if data is None:
+    """End the lab that serves the folder, even one too busy to answer; False when none does."""
+    if not statefolder.in_use(state):
         (state / CONNECTION).unlink(missing_ok=True)
         return False
+    data = read_json(state / CONNECTION, None)
+    if data is None:
+        raise LabProcessError(f"a lab is starting or ending in {state}; try again")
     pid = int(data["pid"])
     os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + _STOP_SECONDS

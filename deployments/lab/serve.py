@@ -84,6 +84,8 @@ async def serving(
 ) -> AsyncIterator[tuple[Lab, dict[str, Any], uvicorn.Server]]:
     """Serve until the block ends; yields the lab, the connection data and the server."""
     with statefolder.holding(root):
+        # One that a killed process has left names a process that is not ours.
+        (root / CONNECTION).unlink(missing_ok=True)
         async with _serving(root, port, proxy_port, time_scale, seed_file) as served:
             yield served
 
