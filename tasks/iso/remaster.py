@@ -22,9 +22,11 @@ import re
 import struct
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import Queue
 from typing import BinaryIO
 
 from tasks.iso import iso9660, menus
@@ -34,7 +36,8 @@ from tasks.iso.iso9660 import SECTOR, IsoError, Record, Volume
 __all__ = ["IsoError", "Remastered", "remaster", "remaster_key", "remaster_name", "sha256_of"]
 
 Progress = Callable[[int, int], None]
-_CHUNK = 4 * 1024 * 1024
+_CHUNK = 1024 * 1024
+_PIECE = 16 * 1024 * 1024
 _LARGEST_MENU = 1024 * 1024
 _LARGEST_SUMS = 64 * 1024 * 1024
 # To be raised whenever the same input gives another image: cached images have it in their name.
@@ -202,41 +205,78 @@ def _both(number: int) -> bytes:
 def _write(
     stream: BinaryIO, plan: _Plan, target: Path, on_progress: Progress | None
 ) -> tuple[int, str]:
+    """Size and SHA-256 of what was written.
+
+    The kernel copies, and a second thread takes the checksum of what is there already. Nothing is
+    forced to the disk: whoever keeps the image compares the checksum before it is used.
+    """
     total = plan.end + len(plan.appended) if plan.appended else plan.size
     target.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    digest, done = hashlib.sha256(), 0
+    written: Queue[int | None] = Queue()
     try:
-        with os.fdopen(descriptor, "wb") as output:
-            for chunk in _chunks(stream, plan):
-                output.write(chunk)
-                digest.update(chunk)
-                done += len(chunk)
-                if on_progress is not None:
-                    on_progress(done, total)
-            output.flush()
-            os.fsync(output.fileno())
+        with os.fdopen(descriptor, "w+b", buffering=0) as output, ThreadPoolExecutor(1) as pool:
+            digest = pool.submit(_digest, output.fileno(), written)
+            try:
+                for done in _copied(stream.fileno(), output.fileno(), plan):
+                    written.put(done)
+                    if on_progress is not None:
+                        on_progress(done, total)
+            finally:
+                written.put(None)
+            sha256 = digest.result()
         Path(temporary).chmod(0o644)
         Path(temporary).replace(target)
     except BaseException:
         with suppress(FileNotFoundError):
             Path(temporary).unlink()
         raise
-    return done, digest.hexdigest()
+    return total, sha256
 
 
-def _chunks(stream: BinaryIO, plan: _Plan) -> Iterator[bytes]:
-    stream.seek(0)
+def _digest(output: int, written: Queue[int | None]) -> str:
+    """The checksum of a file that grows to the ends that ``written`` tells, None being the last."""
+    digest, position, buffer = hashlib.sha256(), 0, memoryview(bytearray(_CHUNK))
+    while (end := written.get()) is not None:
+        while position < end:
+            got = os.preadv(output, [buffer[: min(_CHUNK, end - position)]], position)
+            if not got:
+                raise IsoError(f"the rewritten image ends at byte {position}")
+            digest.update(buffer[:got])
+            position += got
+    return digest.hexdigest()
+
+
+def _copied(source: int, output: int, plan: _Plan) -> Iterator[int]:
+    """Copies the image piece by piece, patched; gives the ends of what is finished."""
     position = 0
     while position < plan.size:
-        chunk = bytearray(stream.read(min(_CHUNK, plan.size - position)))
-        if not chunk:
+        copied = _copy(source, output, position, min(_PIECE, plan.size - position))
+        if not copied:
             raise IsoError(f"the image became shorter while it was read, at byte {position}")
+        end = position + copied
         for offset, data in plan.patches.items():
-            start, end = max(offset, position), min(offset + len(data), position + len(chunk))
-            if start < end:
-                chunk[start - position : end - position] = data[start - offset : end - offset]
-        yield bytes(chunk)
-        position += len(chunk)
+            start, stop = max(offset, position), min(offset + len(data), end)
+            if start < stop:
+                os.pwrite(output, data[start - offset : stop - offset], start)
+        position = end
+        yield position
     if plan.appended:
-        yield bytes(plan.end - plan.size) + bytes(plan.appended)
+        rest = bytes(plan.end - plan.size) + bytes(plan.appended)
+        os.pwrite(output, rest, plan.size)
+        yield plan.size + len(rest)
+
+
+def _copy(source: int, output: int, position: int, size: int) -> int:
+    """Copies a piece to the same place in another file; bytes copied, 0 at the end of the source.
+
+    Within the kernel where both file systems can, else through memory.
+    """
+    if hasattr(os, "copy_file_range"):
+        with suppress(OSError):
+            return os.copy_file_range(source, output, size, position, position)
+    data = os.pread(source, min(size, _CHUNK), position)
+    sent = 0
+    while sent < len(data):
+        sent += os.pwrite(output, data[sent:], position + sent)
+    return len(data)

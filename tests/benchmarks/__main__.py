@@ -17,6 +17,7 @@ from tests.benchmarks.figures import Figure, machine, show
 
 NAMES = {
     "seeds": "render and build of seed ISOs",
+    "iso": "rewriting a large ISO beside cp and xorriso; a hundred seeds",
     "calls": "calls to the cluster",
     "overhead": "cost of a stage",
     "startup": "commands as processes, with a Prefect server and without",
