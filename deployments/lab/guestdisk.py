@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import re
@@ -41,11 +42,30 @@ def hash_password(password: str) -> str:
 
 def check_password(stored: str, password: str) -> bool:
     """Whether a password fits; hashes of another origin fit nothing."""
+    made_here = re.fullmatch(r"\$5\$([^$]+)\$(.{43})", stored)
+    if made_here is not None:
+        return hmac.compare_digest(made_here.group(2), _crypt_like(made_here.group(1), password))
     if not stored.startswith(_HASH_MARK):
         return False
     salt, _, digest = stored.removeprefix(_HASH_MARK).partition("$")
     made = hashlib.pbkdf2_hmac("sha256", password.encode(), salt.encode(), _ROUNDS).hex()
     return hmac.compare_digest(made, digest)
+
+
+def hash_cipassword(password: str) -> str:
+    """The form in which a changed ``cipassword`` is kept: it looks like a SHA-256 crypt hash.
+
+    A value that is a hash already stays as it is. The lab can check the ones that it made itself.
+    """
+    if re.match(r"\$(?:[156]|2[ay])(\$.+){2}", password):
+        return password
+    salt = secrets.token_hex(4)
+    return f"$5${salt}${_crypt_like(salt, password)}"
+
+
+def _crypt_like(salt: str, password: str) -> str:
+    digest = hashlib.pbkdf2_hmac("sha256", password.encode(), salt.encode(), _ROUNDS)
+    return base64.b64encode(digest, b"./").decode().rstrip("=")
 
 
 def shadow_hash(tree: FileTree, user: str) -> str | None:
@@ -172,8 +192,8 @@ def _cloud_init(tree: FileTree, values: dict[str, str]) -> None:
     if user or keys:
         home = add_user(tree, user or "cloud", "!")
         authorize(tree, home, keys)
-    if user and values.get("cipassword") and not values["cipassword"].startswith("$"):
-        set_password(tree, user, hash_password(values["cipassword"]))
+    if user and values.get("cipassword"):
+        set_password(tree, user, hash_cipassword(values["cipassword"]))
 
 
 def _os_release(run: Run, mark: dict[str, Any]) -> str:

@@ -9,23 +9,21 @@ from deployments.lab.cluster import Lab
 from deployments.lab.conffile import GuestConfig
 from deployments.lab.errors import ApiError, bad_parameters, failure
 from deployments.lab.formats import split_list
+from deployments.lab.guestdisk import hash_cipassword
 from deployments.lab.qemu.devices import (
     Drive,
     boot_devices,
     boot_text,
     complete_net,
     drives,
-    first_boot_disk,
     is_drive_key,
     is_net_key,
     is_unused_key,
     parse_drive,
 )
-from deployments.lab.qemu.options import FAST_KEYS, OPTIONS, UNUSED_KEYS
+from deployments.lab.qemu.hotplug import plug
+from deployments.lab.qemu.options import OPTIONS, UNUSED_KEYS
 from deployments.lab.qemu.volumes import NO_FILE, Log, owned_volumes, realise_drive
-
-_LIVE_DRIVE_VALUES = ("bps", "mbps", "iops", "backup", "replicate")
-_LIVE_KEYS = ("cpuunits", "cpulimit")
 
 
 @dataclass
@@ -88,17 +86,18 @@ def apply_change(
         config.pending.pop(key, None)
         if key in config.pending_delete:
             config.pending_delete.remove(key)
+    bootorder = _BootOrder(config)
     for key in change.delete:
-        _register_delete(lab, node, config, key)
+        _register_delete(lab, node, vmid, config, key, bootorder)
         save()
     for key in sorted(change.values):
-        _register_value(lab, node, vmid, config, key, change.values[key], log)
+        _register_value(lab, node, vmid, config, key, change.values[key], log, bootorder)
         save()
     _drop_no_ops(config)
     save()
     if lab.life.running(vmid):
         touched = {*change.delete, *change.values}
-        errors = _hotplug(lab, node, vmid, config, touched)
+        errors = plug(config, touched | bootorder.touched, _Hands(lab, node, vmid, config))
         save()
         lab.life.config_changed(vmid, config.values)
         if errors:
@@ -116,14 +115,60 @@ def _check_protection(config: GuestConfig, change: Change) -> None:
             raise failure(f"can't remove drive '{key}' - protection mode enabled")
 
 
-def _register_delete(lab: Lab, node: str, config: GuestConfig, key: str) -> None:
+class _BootOrder:
+    """The boot order as one call changes it, beginning with the present one, not a pending one."""
+
+    def __init__(self, config: GuestConfig) -> None:
+        self._config = config
+        self._devices = boot_devices(config.values)
+        self.touched: set[str] = set()
+
+    def drop(self, key: str) -> None:
+        """A device leaves."""
+        if key in self._devices:
+            self._set([device for device in self._devices if device != key])
+
+    def append(self, key: str) -> None:
+        """An optical drive is put last; a machine without an order boots from any."""
+        if self._devices and key not in self._devices:
+            self._set([*self._devices, key])
+
+    def _set(self, devices: list[str]) -> None:
+        self._devices = devices
+        self._config.pending["boot"] = boot_text(devices)
+        self.touched.add("boot")
+
+
+@dataclass(frozen=True)
+class _Hands:
+    """What plugging does to a machine's configuration and volumes."""
+
+    lab: Lab
+    node: str
+    vmid: int
+    config: GuestConfig
+
+    def remove(self, key: str) -> None:
+        """Take an option out; a disk becomes unused."""
+        _delete_now(self.lab, self.node, self.vmid, self.config, key)
+
+    def put(self, key: str, text: str) -> None:
+        """Set an option; a disk that it replaces becomes unused."""
+        _set_now(self.lab, self.node, self.vmid, self.config, key, text)
+
+
+def _register_delete(
+    lab: Lab, node: str, vmid: int, config: GuestConfig, key: str, bootorder: _BootOrder
+) -> None:
+    if key not in config.values and key not in config.pending:
+        return
+    waiting = config.pending.pop(key, None)
+    bootorder.drop(key)
     if is_unused_key(key):
         _destroy_unused(lab, node, config, key)
         return
-    order = boot_devices(config.values)
-    if key in order:
-        config.pending["boot"] = boot_text([device for device in order if device != key])
-    config.pending.pop(key, None)
+    if waiting is not None and is_drive_key(key):
+        _release(lab, node, vmid, config, parse_drive(key, waiting))
     if key in config.values and key not in config.pending_delete:
         config.pending_delete.append(key)
 
@@ -142,20 +187,33 @@ def _destroy_unused(lab: Lab, node: str, config: GuestConfig, key: str) -> None:
 
 
 def _register_value(
-    lab: Lab, node: str, vmid: int, config: GuestConfig, key: str, value: Any, log: Log
+    lab: Lab,
+    node: str,
+    vmid: int,
+    config: GuestConfig,
+    key: str,
+    value: Any,
+    log: Log,
+    bootorder: _BootOrder,
 ) -> None:
     if is_drive_key(key):
         drive = parse_drive(key, str(value))
         _refuse_second_cloudinit(config, drive)
         made = realise_drive(lab, node, vmid, drive, log)
+        waiting = config.pending.get(key)
+        if waiting is not None and parse_drive(key, waiting).file != made.file:
+            del config.pending[key]
+            _release(lab, node, vmid, config, parse_drive(key, waiting))
         text = made.text()
-        order = boot_devices(config.values)
-        if made.is_cdrom and made.file not in NO_FILE and order and key not in order:
-            config.pending["boot"] = boot_text([*order, key])
+        if made.is_cdrom and not made.is_cloudinit:
+            bootorder.append(key)
     else:
         text = stored(key, value)
     if key in config.pending_delete:
         config.pending_delete.remove(key)
+    if key == "cipassword":
+        config.values[key] = hash_cipassword(text)
+        return
     config.pending[key] = text
 
 
@@ -228,47 +286,3 @@ def _release(
         return
     free = next(key for key in UNUSED_KEYS if key not in config.values)
     config.values[free] = volume.volid
-
-
-def _hotplug(
-    lab: Lab, node: str, vmid: int, config: GuestConfig, touched: set[str]
-) -> dict[str, str]:
-    """Apply to the running machine what this call touched and can be; the rest stays pending."""
-    errors: dict[str, str] = {}
-    for key in [k for k in config.pending_delete if k in touched]:
-        if key in FAST_KEYS or is_net_key(key):
-            pass
-        elif is_drive_key(key) and key.rstrip("0123456789") in ("scsi", "virtio"):
-            boot_disk = first_boot_disk(config.values)
-            if boot_disk is not None and boot_disk.key == key:
-                errors[key] = f"hotplug problem - can't unplug bootdisk '{key}'\n"
-                continue
-        else:
-            continue
-        config.pending_delete.remove(key)
-        _delete_now(lab, node, vmid, config, key)
-    for key in sorted(k for k in config.pending if k in touched):
-        if _can_hotplug(config, key):
-            _set_now(lab, node, vmid, config, key, config.pending.pop(key))
-    return errors
-
-
-def _can_hotplug(config: GuestConfig, key: str) -> bool:
-    if key in FAST_KEYS or key in _LIVE_KEYS or is_net_key(key):
-        return True
-    if not is_drive_key(key):
-        return False
-    new = parse_drive(key, config.pending[key])
-    old_text = config.values.get(key)
-    if old_text is None:
-        return new.bus in ("scsi", "virtio") and not new.is_cdrom
-    old = parse_drive(key, old_text)
-    if old.is_cdrom and new.is_cdrom:
-        return True
-    if old.file != new.file:
-        boot_disk = first_boot_disk(config.values)
-        return new.bus in ("scsi", "virtio") and (boot_disk is None or boot_disk.key != key)
-    changed = {
-        name for name in {*old.values, *new.values} if old.values.get(name) != new.values.get(name)
-    }
-    return all(name.startswith(_LIVE_DRIVE_VALUES) for name in changed)
