@@ -89,6 +89,7 @@ class GuestLife:
         self._ticker: asyncio.Task[None] | None = None
         self._next_pid = 20000
         self.version = 0
+        self._changed: dict[int, int] = {}
         self._memory: dict[str, int] = {}
         self._memory_as_of = -1
         self.broadcast = Broadcast()
@@ -144,7 +145,7 @@ class GuestLife:
 
     def power_off(self, vmid: int) -> None:
         """Switch off."""
-        self.version += 1
+        self._note_change(vmid)
         self._runs.pop(vmid, None)
         self._file(vmid).unlink(missing_ok=True)
 
@@ -193,8 +194,16 @@ class GuestLife:
     def _file(self, vmid: int) -> Any:
         return self._folder / f"{vmid}.json"
 
-    def _save(self, run: Run) -> None:
+    def _note_change(self, vmid: int) -> None:
         self.version += 1
+        self._changed[vmid] = self.version
+
+    def changed(self, vmid: int) -> int:
+        """The version at which a machine's life last changed, other than by getting older."""
+        return self._changed.get(vmid, 0)
+
+    def _save(self, run: Run) -> None:
+        self._note_change(run.vmid)
         write_json(self._file(run.vmid), asdict(run))
 
     # -- looking -----------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from deployments.lab.routing import Call, JsonBody, endpoint
 from deployments.lab.schema import enum
 
 _ANSWERS_KEPT = 64
+_CYCLE_SECONDS = 10
 
 
 @dataclass
@@ -62,7 +63,8 @@ class Resources:
             lab.access.version,
             frozenset(lab.faults.offline),
             frozenset(lab.faults.full),
-            int(time.time()),
+            [lab.recent_usage(storage, node) for storage in lab.storages for node in lab.nodes],
+            int(time.time()) // _CYCLE_SECONDS,
         )
         kept = self.answers.get(asked)
         if kept is not None and _same(kept[0], made_from):

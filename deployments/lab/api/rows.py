@@ -7,6 +7,7 @@ from typing import Any
 
 from deployments.lab.access import Pool
 from deployments.lab.cluster import Lab
+from deployments.lab.conffile import GuestConfig
 from deployments.lab.guests import Listed
 from deployments.lab.lxc.config import row as container_row
 from deployments.lab.qemu.status import qemu_row
@@ -15,30 +16,48 @@ _LIST_KEYS = (
     *("cpu", "disk", "diskread", "diskwrite", "maxdisk", "maxmem", "mem", "memhost"),
     *("netin", "netout", "uptime"),
 )
+_REAL_CYCLE_SECONDS = 10
 
 
 class Broadcast:
     """Status values as other nodes know them: renewed in a cycle, unknown for new guests.
 
-    A lab whose cycle takes no time renews them when something changed, and once a second.
+    A lab whose cycle takes no time renews the row of a guest when something about the guest has
+    changed, and all rows as often as a real cluster does.
     """
 
     def __init__(self) -> None:
         self._stamp = -1.0
-        self._known: tuple[Any, ...] = ()
+        self._guests: list[Listed] = []
+        self._version = -1
+        self._made: dict[int, tuple[GuestConfig, int, dict[str, Any]]] = {}
         self._seen: dict[int, dict[str, Any]] = {}
 
     def rows(self, lab: Lab) -> dict[int, dict[str, Any]]:
         """Rows of all guests as of the last cycle; the same object until the next."""
         cycle = lab.clock.seconds("resources")
-        if cycle and 0 <= time.monotonic() - self._stamp < cycle:
+        age = time.monotonic() - self._stamp
+        due = self._stamp < 0 or age >= (cycle or _REAL_CYCLE_SECONDS)
+        if cycle and not due:
             return self._seen
         guests = lab.guests.listed()
-        known = (id(guests), lab.life.version, int(time.time()))
-        if cycle or known != self._known:
-            self._seen = {guest.vmid: live_row(lab, guest) for guest in guests}
-            self._stamp, self._known = time.monotonic(), known
+        if not due and guests is self._guests and lab.life.version == self._version:
+            return self._seen
+        if due:
+            self._made.clear()
+            self._stamp = time.monotonic()
+        self._seen = {guest.vmid: self._row(lab, guest) for guest in guests}
+        self._guests, self._version = guests, lab.life.version
         return self._seen
+
+    def _row(self, lab: Lab, guest: Listed) -> dict[str, Any]:
+        changed = lab.life.changed(guest.vmid)
+        made = self._made.get(guest.vmid)
+        if made is not None and made[0] is guest.config and made[1] == changed:
+            return made[2]
+        row = live_row(lab, guest)
+        self._made[guest.vmid] = (guest.config, lab.life.changed(guest.vmid), row)
+        return row
 
 
 def live_row(lab: Lab, guest: Listed) -> dict[str, Any]:
