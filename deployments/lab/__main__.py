@@ -41,7 +41,11 @@ A seed file, every key optional (defaults as above):
            acl: [{path: /vms, role: PVEVMAdmin, token: t}]}]
   pools: [web]
   guests: [{vmid: 100, node: alpha, pool: web, running: true,
-            config: {name: web1, scsi0: "local:8", net0: "virtio,bridge=vmbr0"}}]
+            config: {name: web1, scsi0: "local:8", net0: "virtio,bridge=vmbr0"}},
+           {vmid: 1000, count: 500, config: {name: "bulk{vmid}", scsi0: "local:8"}}]
+
+Exit codes: 0 done, 1 failed, 2 bad option, seed file or state folder, 3 (status) not running.
+More is in docs/lab.md.
 """
 
 

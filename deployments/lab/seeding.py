@@ -6,9 +6,9 @@ import contextlib
 import json
 import secrets
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from deployments.lab import images
 from deployments.lab.access import ROOT, Access, AclEntry, Pool
@@ -25,6 +25,7 @@ from deployments.lab.credentials import CREDENTIALS, Credentials
 from deployments.lab.errors import ApiError, SeedError
 from deployments.lab.files import write_json
 from deployments.lab.isos import make_iso
+from deployments.lab.roles import ROLES
 from deployments.lab.seeds import installer_family
 from deployments.lab.storage import GIB, StorageConfig
 
@@ -43,7 +44,10 @@ REALMS = [
     {"comment": "Linux PAM standard authentication", "realm": "pam", "type": "pam"},
     {"comment": "Proxmox VE authentication server", "realm": "pve", "type": "pve"},
 ]
-ALL_CONTENT = ["iso", "vztmpl", "import", "snippets", "images", "rootdir", "backup"]
+
+
+Content = Literal["iso", "vztmpl", "import", "snippets", "images", "rootdir", "backup"]
+ALL_CONTENT: list[Content] = [*get_args(Content)]
 
 
 class _Part(BaseModel):
@@ -61,7 +65,7 @@ class SeedBridge(_Part):
 class SeedNode(_Part):
     """A node; ``memory_mib`` in MiB."""
 
-    name: str
+    name: str = Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?$")
     cores: int = Field(default=8, ge=1)
     memory_mib: int = Field(default=65536, ge=512)
     ip: str | None = None
@@ -71,9 +75,9 @@ class SeedNode(_Part):
 class SeedStorage(_Part):
     """A storage; ``size_gib`` in GiB, ``nodes`` empty for all."""
 
-    name: str
+    name: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_.-]*[A-Za-z0-9]$")
     type: Literal["dir", "lvmthin"] = "dir"
-    content: list[str] = ["images", "rootdir"]
+    content: list[Content] = ["images", "rootdir"]
     path: str | None = None
     shared: bool | None = None
     size_gib: float = Field(default=500, gt=0)
@@ -93,13 +97,37 @@ class SeedFile(_Part):
     nodes: list[str] = []
 
 
+class SeedToken(_Part):
+    """An API token of a user."""
+
+    name: str = Field(pattern=r"^[A-Za-z][\w.-]+$|^[A-Za-z]$")
+    secret: str
+    privsep: bool = True
+
+
+class SeedAcl(_Part):
+    """A role on a path, for the user or for one of its tokens."""
+
+    path: str = Field(pattern=r"^/")
+    role: str
+    token: str | None = None
+    propagate: bool = True
+
+    @field_validator("role")
+    @classmethod
+    def _known(cls, role: str) -> str:
+        if role not in ROLES:
+            raise ValueError(f"there is no role {role}, only {', '.join(sorted(ROLES))}")
+        return role
+
+
 class SeedUser(_Part):
     """A user, its password, tokens and roles."""
 
-    userid: str
+    userid: str = Field(pattern=r"^[^@\s:/]+@(pam|pve)$")
     password: str | None = None
-    tokens: list[dict[str, Any]] = []
-    acl: list[dict[str, Any]] = []
+    tokens: list[SeedToken] = []
+    acl: list[SeedAcl] = []
 
 
 class SeedGuest(_Part):
@@ -122,7 +150,9 @@ class Seed(_Part):
     """A whole cluster."""
 
     name: str = "lab"
-    nodes: list[SeedNode] = [SeedNode(name=f"pve{n}") for n in (1, 2, 3)]
+    nodes: list[SeedNode] = Field(
+        min_length=1, default=[SeedNode(name=f"pve{n}") for n in (1, 2, 3)]
+    )
     bridges: list[SeedBridge] = [
         SeedBridge(name="vmbr0", cidr="10.77.0.1/16"),
         SeedBridge(name="vmbr1", cidr="10.78.0.1/16"),
@@ -140,6 +170,17 @@ class Seed(_Part):
     pools: list[str] = []
     guests: list[SeedGuest] = []
     creation_qemu: str = CREATION_QEMU
+
+    @model_validator(mode="after")
+    def _names(self) -> Seed:
+        for what, names in (
+            ("node", [node.name for node in self.nodes]),
+            ("storage", [storage.name for storage in self.storages]),
+        ):
+            twice = sorted({name for name in names if names.count(name) > 1})
+            if twice:
+                raise ValueError(f"{what} {twice[0]} is named twice")
+        return self
 
 
 def load_seed(file: Path | None) -> Seed:
@@ -171,8 +212,15 @@ def _parse(text: str) -> Any:
     return YAML(typ="safe", pure=True).load(text)
 
 
-def create_state(root: Path, seed: Seed) -> Credentials:
-    """Fill an empty state folder."""
+def create_state(root: Path, seed_file: Path | None, seed: Seed) -> Credentials:
+    """Fill an empty state folder; SeedError for what only turns out on the way."""
+    try:
+        return _create_state(root, seed)
+    except SeedError as error:
+        raise SeedError(f"{seed_file}: {error}") from None
+
+
+def _create_state(root: Path, seed: Seed) -> Credentials:
     nodes = []
     for index, one in enumerate(seed.nodes):
         bridges = [Bridge(**b.model_dump()) for b in one.bridges or seed.bridges]
@@ -182,7 +230,7 @@ def create_state(root: Path, seed: Seed) -> Credentials:
         StorageConfig(
             s.name,
             s.type,
-            s.content,
+            [str(kind) for kind in s.content],
             s.path or f"/mnt/pve/{s.name}",
             s.shared,
             s.nodes,
@@ -220,12 +268,10 @@ def _create_access(root: Path, seed: Seed) -> Credentials:
         if user.userid != ROOT or user.password:
             access.add_user(user.userid, user.password)
         for token in user.tokens:
-            privsep = bool(token.get("privsep", True))
-            access.add_token(f"{user.userid}!{token['name']}", str(token["secret"]), privsep)
+            access.add_token(f"{user.userid}!{token.name}", token.secret, token.privsep)
         for entry in user.acl:
-            who = f"{user.userid}!{entry['token']}" if entry.get("token") else user.userid
-            propagate = bool(entry.get("propagate", True))
-            access.acl.append(AclEntry(entry["path"], who, entry["role"], propagate))
+            who = f"{user.userid}!{entry.token}" if entry.token else user.userid
+            access.acl.append(AclEntry(entry.path, who, entry.role, entry.propagate))
     access.pools = {name: Pool(name) for name in seed.pools}
     access.save()
     return credentials
@@ -252,8 +298,11 @@ def _default_isos(lab: Lab) -> None:
 
 
 def _create_file(lab: Lab, file: SeedFile) -> None:
-    storage = lab.storages.get(file.storage)
-    volume = storage.parse(f"{file.content}/{file.name}")
+    try:
+        storage = lab.storages.get(file.storage)
+        volume = storage.parse(f"{file.content}/{file.name}")
+    except ApiError as error:
+        raise SeedError(f"file {file.name}: {error.reason}") from None
     for node in file.nodes or list(lab.nodes):
         if not storage.serves(node):
             continue

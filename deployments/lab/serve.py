@@ -43,7 +43,7 @@ def ensure_state(root: Path, seed_file: Path | None) -> Credentials:
     seed = load_seed(seed_file)
     for part in statefolder.PARTS:
         shutil.rmtree(root / part, ignore_errors=True)
-    return create_state(root, seed)
+    return create_state(root, seed_file, seed)
 
 
 def ensure_certificate(root: Path) -> tuple[Path, Path, str]:
