@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import time
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -29,6 +28,7 @@ from deployments.lab.isos import read_file, read_iso
 from deployments.lab.qemu.devices import boot_devices, drives, first_boot_disk
 from deployments.lab.qemu.status import agent_enabled, memory_bytes
 from deployments.lab.seeds import SEED_FILES, SeedAnswers, installer_family, parse_seed
+from deployments.lab.seedscripts import setup_of
 from deployments.lab.shell import Result
 from deployments.lab.terminal import Lines
 
@@ -41,7 +41,6 @@ BOOT, INSTALL, UP, WAIT = "boot", "install", "up", "wait"
 # What an installer writes in all, and what a system that is up writes each second (bytes).
 _INSTALL_BYTES = 2 << 30
 _IDLE_BYTES = 4096
-_RELEASE = re.compile(r"^.*?\b(PROXFLOW_[A-Z]+=[\w.-]+)", re.MULTILINE)
 
 
 @dataclass
@@ -366,8 +365,9 @@ class GuestLife:
         if found is None or bootmenus.asks(found[0].family, self._menu(run)):
             self._enter(run, WAIT, "installer waits for somebody to answer")
             return
-        answers, release = found
-        run.answers = answers.to_dict() | {"iso": iso_name, "release": release}
+        answers, setup = found
+        kept = self.disks.keep_setup(setup)
+        run.answers = answers.to_dict() | {"iso": iso_name, "setup": kept}
         self._enter(run, INSTALL)
 
     def _menu(self, run: Run) -> str | None:
@@ -376,8 +376,8 @@ class GuestLife:
         storage, volume = self._lab.storages.volume(drive.file, run.node)
         return read_file(storage.file(run.node, volume), bootmenus.GRUB)
 
-    def _seed_answers(self, run: Run, iso_name: str) -> tuple[SeedAnswers, str] | None:
-        """What the seed says, and the text of the release file that it writes."""
+    def _seed_answers(self, run: Run, iso_name: str) -> tuple[SeedAnswers, dict[str, Any]] | None:
+        """What the seed says, and what it has done inside the installed system."""
         family = installer_family(iso_name)
         for drive in drives(run.values):
             if not drive.is_cdrom or ":iso/" not in drive.file:
@@ -386,9 +386,7 @@ class GuestLife:
             content = read_iso(storage.file(run.node, volume))
             for name, wants in SEED_FILES.items():
                 if name in content.files and family in (None, wants):
-                    lines = _RELEASE.findall("\n".join(content.files.values()))
-                    release = "".join(f"{line}\n" for line in dict.fromkeys(lines))
-                    return parse_seed(name, content.files), release
+                    return parse_seed(name, content.files), setup_of(name, content.files)
         return None
 
     def _finish_install(self, run: Run) -> None:
@@ -405,7 +403,7 @@ class GuestLife:
             "family": answers.get("family", ""),
             "hostname": answers.get("hostname"),
             "interfaces": answers.get("interfaces", []),
-            "release": answers.get("release", ""),
+            "setup": answers.get("setup", ""),
         }
         images.write_mark(storage.file(run.node, volume), mark)
         run.installs += 1

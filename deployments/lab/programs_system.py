@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from deployments.lab.accounts import add_user, hash_password, set_password
 from deployments.lab.programs import (
     KERNEL_RELEASE,
     KERNEL_VERSION,
@@ -120,4 +121,27 @@ def _poweroff(process: Process, args: list[str]) -> int:
 @program("reboot")
 def _reboot(process: Process, _args: list[str]) -> int:
     process.machine.power = "reboot"
+    return 0
+
+
+@program("useradd", "adduser")
+def _useradd(process: Process, args: list[str]) -> int:
+    name = args[-1] if args else ""
+    if not name or name.startswith("-"):
+        return process.complain("useradd: missing operand")
+    if account(process.machine.tree, name) is not None:
+        process.complain(f"useradd: user '{name}' already exists")
+        return 9
+    add_user(process.machine.tree, name)
+    return 0
+
+
+@program("chpasswd")
+def _chpasswd(process: Process, args: list[str]) -> int:
+    encrypted = "-e" in args or "--encrypted" in args
+    for line in process.stdin.decode(errors="replace").splitlines():
+        user, _, word = line.partition(":")
+        stored = word if encrypted else hash_password(word)
+        if not set_password(process.machine.tree, user, stored):
+            return process.complain(f"chpasswd: line 1: user '{user}' does not exist")
     return 0

@@ -171,10 +171,10 @@ def _read_scripts(answers: SeedAnswers, *scripts: str) -> None:
 def parse_user_data(text: str, network: str | None, meta: str | None) -> SeedAnswers:
     """Autoinstall or plain cloud-init user data, with network-config beside it."""
     answers = SeedAnswers("ubuntu")
-    document = _yaml(text)
+    document = read_yaml(text)
     install = document.get("autoinstall", document)
     for source in (
-        _yaml(meta or "").get("local-hostname"),
+        read_yaml(meta or "").get("local-hostname"),
         document.get("hostname"),
         (install.get("user-data") or {}).get("hostname"),
         (install.get("identity") or {}).get("hostname"),
@@ -182,12 +182,13 @@ def parse_user_data(text: str, network: str | None, meta: str | None) -> SeedAns
         answers.hostname = str(source) if source else answers.hostname
     if install.get("shutdown") == "poweroff":
         answers.finish = "poweroff"
-    for candidate in (_yaml(network or ""), install.get("network") or {}):
+    for candidate in (read_yaml(network or ""), install.get("network") or {}):
         read_netplan(answers, candidate)
     return answers
 
 
-def _yaml(text: str) -> dict[str, Any]:
+def read_yaml(text: str) -> dict[str, Any]:
+    """A YAML mapping; empty for anything else."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 

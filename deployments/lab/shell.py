@@ -52,6 +52,7 @@ class Shell:
     name: str = "sh"
     functions: dict[str, list[Token]] = field(default_factory=dict)
     strict: bool = False
+    lenient: bool = False
     depth: int = 0
 
     def run(self, script: str, stdin: bytes = b"") -> Result:
@@ -368,6 +369,10 @@ class Shell:
         if plain == "env":
             assigned = [word.split("=", 1) for word in rest if "=" in word]
             return self.execute(rest[len(assigned) :] or ["true"], process)
+        if plain in ("curtin", "in-target", "chroot"):
+            words = rest[rest.index("--") + 1 :] if "--" in rest else rest
+            words = [word for word in words if word != "/target"]
+            return self.execute(words or ["true"], process)
         if plain in ("sudo", "nohup"):
             words = [word for word in rest if not word.startswith("-")]
             return self.execute(words or ["true"], process)
@@ -378,7 +383,14 @@ class Shell:
 
     def _subshell(self, rest: list[str], process: Process) -> int:
         words = list(rest)
-        inner = Shell(self.machine, self.user, self.cwd, dict(process.env), depth=self.depth + 1)
+        inner = Shell(
+            self.machine,
+            self.user,
+            self.cwd,
+            dict(process.env),
+            depth=self.depth + 1,
+            lenient=self.lenient,
+        )
         while words and words[0].startswith("-"):
             flag = words.pop(0)
             inner.strict = inner.strict or "e" in flag
@@ -402,6 +414,8 @@ class Shell:
 
     def _script_file(self, name: str, rest: list[str], process: Process) -> int:
         entry = self.machine.tree.entry(process.path(name)) if "/" in name else None
+        if entry is None and self.lenient:
+            return 0
         if entry is None:
             process.complain(f"{self.name}: 1: {name}: not found")
             return 127

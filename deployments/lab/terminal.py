@@ -10,7 +10,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from deployments.lab.guestdisk import check_password, shadow_hash
+from deployments.lab.accounts import check_password, shadow_hash
 from deployments.lab.programs import KERNEL_RELEASE, KERNEL_VERSION, account
 from deployments.lab.shell import PATHS, Shell
 

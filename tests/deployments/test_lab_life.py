@@ -164,7 +164,7 @@ def test_an_installation_is_seen_from_outside_by_writes_and_a_new_process(
     client: Client, tmp_path: Path
 ) -> None:
     text = KICKSTART.format(mac=MAC.format(151), ip="10.77.0.51", name="seen", finish="reboot")
-    marker = "# cat > /etc/proxflow-release\n# PROXFLOW_ENVIRONMENT=prod\n"
+    marker = "%post\necho PROXFLOW_ENVIRONMENT=prod > /etc/proxflow-release\n%end\n"
     iso = seed(client, tmp_path, "seed151.iso", "OEMDRV", {"ks.cfg": text + marker})
     create(client, 151, ide2=ROCKY, ide3=iso, boot="order=scsi0;ide2")
     client.lab.set_time(0.001, boot=500, install=60_000)

@@ -10,9 +10,9 @@ import base64
 import binascii
 from typing import Any
 
+from deployments.lab.accounts import hash_password, set_password
 from deployments.lab.api.agent import ALL, EXEC, command, reach
 from deployments.lab.errors import failure
-from deployments.lab.guestdisk import hash_password, set_password
 from deployments.lab.guestfs import GuestFileError
 from deployments.lab.guestos import Run
 from deployments.lab.routing import Call, on

@@ -8,10 +8,10 @@ from typing import Any
 
 from deployments.lab import formats
 from deployments.lab.access import Identity
+from deployments.lab.accounts import hash_password
 from deployments.lab.cluster import Lab
 from deployments.lab.conffile import GuestConfig
 from deployments.lab.errors import ApiError, bad_parameter, failure, forbidden
-from deployments.lab.guestdisk import hash_password
 from deployments.lab.guests import check_lock
 from deployments.lab.images import resize_image, write_mark
 from deployments.lab.lxc import config as containers

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from deployments.lab.accounts import hash_cipassword
 from deployments.lab.cluster import Lab
 from deployments.lab.conffile import GuestConfig
 from deployments.lab.errors import ApiError, bad_parameters, failure
 from deployments.lab.formats import split_list
-from deployments.lab.guestdisk import hash_cipassword
 from deployments.lab.qemu.devices import (
     Drive,
     boot_devices,
