@@ -14,6 +14,7 @@ and keeps a complete history in ``PREFECT_HOME``.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import signal
 import threading
@@ -26,7 +27,11 @@ from uuid import UUID
 from prefect import Flow
 from prefect.client.schemas.objects import State
 from prefect.context import refresh_global_settings_context
-from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+from prefect.settings import (
+    PREFECT_API_URL,
+    PREFECT_FLOWS_HEARTBEAT_FREQUENCY,
+    temporary_settings,
+)
 
 from flows.runtime.console import quiet_console
 from flows.runtime.history import BOUND, flush, settle
@@ -107,8 +112,12 @@ def prefect_runtime(say: Say | None = None) -> Iterator[Runtime]:
         if server is not None:
             stack.callback(server.stop)
             stack.enter_context(_orderly_end(server))
+            # The engine imports it at its first flow, half a second that is free meanwhile.
+            importlib.import_module("fastapi.encoders")
             server.wait()
             stack.enter_context(pointed_at(url))
+        elif PREFECT_API_URL.value() is None:
+            stack.enter_context(pointed_at(url, private=False))
         stack.enter_context(quiet_console())
         # A heartbeat thread is joined at the end of every synchronous flow, which takes a second.
         stack.enter_context(temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}))
@@ -143,14 +152,14 @@ def run_flow(flow: Flow[..., Any], /, **parameters: object) -> FlowRunResult:
 
 
 @contextlib.contextmanager
-def pointed_at(url: str | None) -> Iterator[None]:
-    """Point this process, all of its threads and the processes it starts at a server of its own.
+def pointed_at(url: str | None, *, private: bool = True) -> Iterator[None]:
+    """Point this process, all of its threads and the processes it starts at a server.
 
-    With None, at none.
+    With None, at none. ``private``: nobody on another machine uses it.
     """
-    names = ("PREFECT_API_URL", PRIVATE_API)
-    before = {name: os.environ.get(name) for name in names}
-    _set(dict.fromkeys(names, url))
+    wanted = {"PREFECT_API_URL": url, PRIVATE_API: url if private else None}
+    before = {name: os.environ.get(name) for name in wanted}
+    _set(wanted)
     try:
         yield
     finally:

@@ -40,6 +40,8 @@ _TEMPORARY: Final = {
     "PREFECT__SERVER_EPHEMERAL": "1",
     "PREFECT__SERVER_FINAL": "1",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    # Automations are a lasting server's; here they would cost a tenth of the start.
+    "PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "false",
     "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
 }
 

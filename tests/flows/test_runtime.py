@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import GlobalConcurrencyLimitUpdate
+from prefect.settings import PREFECT_API_URL
 
 from flows.runtime import RuntimeUnavailable, pointed_at, prefect_runtime
 from flows.runtime.server import answers
-from tasks.limits import ensure_limits
+from tasks.limits import api_is_private, ensure_limits
 from tests.flows.processes import Program, eventually, prefect_server, program
 from tests.flows.runtime_program import LANE
 
@@ -173,6 +174,19 @@ def test_two_first_runs_at_the_same_time_share_one_new_database(
 
     assert codes == [0, 0], "\n".join(one.lines + two.lines)
     assert rows(tmp_path, "select state_name from flow_run") == [("Completed",)] * 2
+
+
+def test_a_server_at_the_usual_address_is_used_without_being_named(
+    prefect_api: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flows.runtime.server.USUAL_URL", prefect_api)
+
+    with pointed_at(None), prefect_runtime() as runtime:
+        used = PREFECT_API_URL.value()
+        private = api_is_private()
+
+    assert (used, runtime.url) == (prefect_api, prefect_api)
+    assert not private  # others may use it as well
 
 
 def test_a_named_server_that_does_not_answer_is_said_with_what_to_do() -> None:
