@@ -21,6 +21,7 @@ NAMES = {
     "calls": "calls to the cluster",
     "overhead": "cost of a stage",
     "startup": "commands as processes, with a Prefect server and without",
+    "lab": "start of the lab, lists of two thousand guests, an upload beside other calls",
     "uploads": "a large upload beside curl",
     "makespan": "a fleet beside its critical path (a minute and a half)",
 }
