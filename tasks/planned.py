@@ -12,7 +12,9 @@ from tasks.whole import whole
 def planned(run: RunRef) -> Survey:
     """The survey of a run's guests, as a task of its own; stages then need not read again."""
     here = session(run)
-    seen = survey(here.client, here.environment, cluster=here.connection.name)
-    for label, live in seen.lives.items():
-        here.remember(seen.environment.guest(label), live)
+    seen = survey(here.client, here.environment, cluster=here.connection.label)
+    for guest in seen.environment.guests:
+        # One that exists but could not be read, on a node that is offline, is not remembered.
+        if guest.label in seen.lives or guest.label not in seen.rows:
+            here.remember(guest, seen.lives.get(guest.label))
     return seen

@@ -16,13 +16,11 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from blocks.manifest.loader import load_environment
 from blocks.manifest.mark import Mark, marked
 from blocks.proxmox.client import Client
 from blocks.proxmox.connection import lab_connection
 from deployments.lab.testing import RunningLab
 from flows.environment import open_session
-from tasks.announce import announce
 from tasks.attach import attach
 from tasks.build import build
 from tasks.create import create
@@ -274,21 +272,3 @@ def make_place(lab: RunningLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("PROXFLOW_CACHE_DIR", str(tmp_path / "cache"))
     yield Place(tmp_path / "manifest", lab, next(_numbers))
     lab.clear_faults()
-
-
-__all__ = [
-    "INSTALL",
-    "KEY",
-    "NODES",
-    "OTHER_RUN",
-    "ROCKY",
-    "RUN",
-    "Document",
-    "Place",
-    "announce",
-    "brought_up",
-    "install",
-    "load_environment",
-    "make_place",
-    "opened",
-]

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from deployments.lab.testing import RunningLab, running_lab
+from blocks.manifest.loader import load_environment
+from deployments.lab.testing import running_lab
 from tasks.rights import needed
-from tests.environments import Place, load_environment
+from tests.environments import Place
 from tests.flows.commands import Commands
 
 SECRET = "11111111-2222-3333-4444-555555555555"
 SEED = f"users: [{{userid: ops@pve, tokens: [{{name: t, secret: {SECRET}, privsep: false}}]}}]\n"
-
-
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[RunningLab]:
-    """A cluster of its own, since its privileges are rewritten while it is down."""
-    seed = tmp_path / "seed.yaml"
-    seed.write_text(SEED)
-    with running_lab(tmp_path / "lab", seed_file=seed) as running:
-        yield running
 
 
 def grant(state: Path, wants: dict[str, frozenset[str]]) -> None:
@@ -38,9 +29,14 @@ def grant(state: Path, wants: dict[str, frozenset[str]]) -> None:
 
 
 def test_a_token_with_exactly_what_is_asked_for_brings_up_verifies_and_takes_down(
-    place: Place, run: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    manifest = place.write(count=2, shared=True, second_nic=True, ovmf=True)
+    monkeypatch.setenv("PROXFLOW_STATE_DIR", str(tmp_path / "state"))
+    seed = tmp_path / "seed.yaml"
+    seed.write_text(SEED)
+    with running_lab(tmp_path / "lab", seed_file=seed) as lab:
+        place = Place(tmp_path / "manifest", lab, 1)
+        manifest = place.write(count=2, shared=True, second_nic=True, ovmf=True)
     wants = needed(load_environment(manifest).guests)
     grant(tmp_path / "lab", dict(wants))
     with running_lab(tmp_path / "lab") as lab:
