@@ -41,7 +41,7 @@ async def handle(lab: Lab, token: str, request: Request) -> tuple[int, dict[str,
 async def _dispatch(
     lab: Lab, method: str, name: str, body: dict[str, Any]
 ) -> tuple[int, dict[str, Any]]:
-    act = _ACTS.get((method, name))
+    act = ACTS.get((method, name))
     if act is None:
         return 404, {"error": f"no control call {method} {name}"}
     found = act(lab, body)
@@ -181,7 +181,7 @@ def state(lab: Lab, _body: dict[str, Any] | None = None) -> dict[str, Any]:
 
 
 _Act = Callable[[Lab, dict[str, Any]], dict[str, Any] | Awaitable[dict[str, Any]]]
-_ACTS: dict[tuple[str, str], _Act] = {
+ACTS: dict[tuple[str, str], _Act] = {
     ("GET", "health"): _health,
     ("GET", "state"): state,
     ("GET", "requests"): _requests,

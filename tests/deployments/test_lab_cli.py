@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from deployments.lab.__main__ import main
+from deployments.lab.control import ACTS
 from deployments.lab.testing import RunningLab, running_lab
 from tests.deployments.labclient import Client
 
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "lab.md"
 NODES = "nodes: [{name: alpha}]\n"
 
 
@@ -112,6 +114,26 @@ def test_a_mended_seed_is_taken_after_a_broken_one(
 
     with running_lab(state, seed_file=seed) as lab:
         assert set(lab.snapshot()["guests"]) == {"100", "101"}
+
+
+def test_the_seed_file_of_the_documentation_is_a_good_one(tmp_path: Path, state: Path) -> None:
+    text = DOCUMENTATION.read_text().partition("```yaml\n")[2].partition("```")[0]
+    seed = tmp_path / "seed.yaml"
+    seed.write_text(text.replace("count: 500", "count: 5"))
+
+    with running_lab(state, seed_file=seed) as lab:
+        left = lab.snapshot()
+        nodes = {row["node"] for row in Client(lab).get("/nodes")}
+
+    assert nodes == {"alpha"}
+    assert set(left["guests"]) == {"100", *(str(vmid) for vmid in range(1000, 1005))}
+    assert {"alpha/local:iso/big.iso", "alpha/local:import/base.qcow2"} < set(left["volumes"])
+
+
+def test_every_control_call_is_documented() -> None:
+    text = DOCUMENTATION.read_text()
+
+    assert [call for call in sorted(ACTS) if f"`{' '.join(call)}`" not in text] == []
 
 
 def test_a_port_that_is_taken_is_named(capsys: pytest.CaptureFixture[str], state: Path) -> None:
