@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 from deployments.lab import programs_files, programs_system, programs_text
 from deployments.lab.guestfs import GuestFileError
 from deployments.lab.programs import PROGRAMS, Machine, Process
+from deployments.lab.shellcursor import REDIRECTIONS, Cursor
 from deployments.lab.shellwords import Lexer, Segment, ShellSyntaxError, Token
 
 # Importing these modules makes their programs known.
 _SHELVES = (programs_files, programs_system, programs_text)
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=")
 _UNMODELLED = ("while", "until", "case", "select", "[[", "trap", "eval", "exec")
-_REDIRECTIONS = (">", ">>", "<", "<<", "<<-", "2>", "2>>", "&>", ">&")
 _SHELLS = ("sh", "bash", "dash")
 PATHS = ("/bin", "/usr/bin", "/sbin", "/usr/sbin", "/usr/local/bin")
 _DEPTH = 40
@@ -59,7 +59,7 @@ class Shell:
         """Run a script; ``exit`` sets ``ended``."""
         process = Process(self.machine, self.cwd, self.env, self.user, stdin)
         try:
-            self.status = self._list(_Cursor(Lexer(script).tokens()), process)
+            self.status = self._list(Cursor(Lexer(script).tokens()), process)
         except ShellSyntaxError as error:
             process.err += f"{self.name}: 1: Syntax error: {error}\n".encode()
             self.status = 2
@@ -69,17 +69,17 @@ class Shell:
 
     # -- grammar -----------------------------------------------------------------------------
 
-    def _list(self, cursor: _Cursor, process: Process, until: tuple[str, ...] = ()) -> int:
+    def _list(self, cursor: Cursor, process: Process, until: tuple[str, ...] = ()) -> int:
         code = self.status
         while True:
             cursor.skip(";", "\n", "&")
             if cursor.done or cursor.word in until or (cursor.operator == ")" and ")" in until):
                 return code
-            if cursor.operator and cursor.operator not in ("(", *_REDIRECTIONS):
+            if cursor.operator and cursor.operator not in ("(", *REDIRECTIONS):
                 raise ShellSyntaxError(f'"{cursor.operator}" unexpected')
             code = self.status = self._and_or(cursor, process)
 
-    def _and_or(self, cursor: _Cursor, process: Process) -> int:
+    def _and_or(self, cursor: Cursor, process: Process) -> int:
         code = self._pipeline(cursor, process, run=True)
         chained = False
         while cursor.operator in ("&&", "||"):
@@ -92,7 +92,7 @@ class Shell:
             raise _Exit(code)
         return code
 
-    def _pipeline(self, cursor: _Cursor, process: Process, *, run: bool) -> int:
+    def _pipeline(self, cursor: Cursor, process: Process, *, run: bool) -> int:
         negate = False
         if cursor.word == "!":
             cursor.take()
@@ -109,7 +109,7 @@ class Shell:
             cursor.skip("\n")
             stdin = bytes(inner.out)
 
-    def _command(self, cursor: _Cursor, process: Process, *, run: bool) -> int:
+    def _command(self, cursor: Cursor, process: Process, *, run: bool) -> int:
         word = cursor.word
         if word in _UNMODELLED:
             raise ShellSyntaxError(f'"{word}" is not modelled by the lab')
@@ -132,7 +132,7 @@ class Shell:
         return self._simple(cursor, process, run=run)
 
     def _group(
-        self, cursor: _Cursor, body: list[Token], process: Process, *, run: bool, own: bool
+        self, cursor: Cursor, body: list[Token], process: Process, *, run: bool, own: bool
     ) -> int:
         redirections = cursor.redirections()
         if not run:
@@ -140,14 +140,14 @@ class Shell:
         shell = replace(self, env=dict(self.env), depth=self.depth + 1) if own else self
         inner = Process(self.machine, self.cwd, shell.env, self.user, process.stdin)
         try:
-            code = shell._list(_Cursor(body), inner)
+            code = shell._list(Cursor(body), inner)
         except _Exit as left:
             if not own:
                 raise
             code = left.code
         return self._redirect(redirections, inner, process, code)
 
-    def _if(self, cursor: _Cursor, process: Process, *, run: bool) -> int:
+    def _if(self, cursor: Cursor, process: Process, *, run: bool) -> int:
         code, chosen = 0, False
         while cursor.word in ("if", "elif", "else"):
             kind = cursor.take().plain
@@ -156,17 +156,17 @@ class Shell:
                 condition = cursor.until_word("then")
                 if run and not chosen:
                     quiet = replace(self, strict=False)
-                    met = quiet._list(_Cursor(condition), process) == 0
+                    met = quiet._list(Cursor(condition), process) == 0
             body = cursor.until_word("elif", "else", "fi", keep=True)
             if run and met and not chosen:
                 chosen = True
-                code = self._list(_Cursor(body), process)
+                code = self._list(Cursor(body), process)
         if cursor.word != "fi":
             raise ShellSyntaxError('end of file unexpected (expecting "fi")')
         cursor.take()
         return code
 
-    def _for(self, cursor: _Cursor, process: Process, *, run: bool) -> int:
+    def _for(self, cursor: Cursor, process: Process, *, run: bool) -> int:
         cursor.take()
         name = cursor.take().plain or ""
         values = list(self.arguments)
@@ -184,14 +184,14 @@ class Shell:
         code = 0
         for value in values if run else []:
             self.env[name] = value
-            code = self._list(_Cursor(body), process)
+            code = self._list(Cursor(body), process)
         return code
 
-    def _simple(self, cursor: _Cursor, process: Process, *, run: bool) -> int:
+    def _simple(self, cursor: Cursor, process: Process, *, run: bool) -> int:
         words: list[Token] = []
         redirections: list[Token] = []
         while not cursor.done:
-            if cursor.operator in _REDIRECTIONS:
+            if cursor.operator in REDIRECTIONS:
                 redirections += cursor.redirections()
             elif cursor.operator:
                 break
@@ -326,7 +326,7 @@ class Shell:
         if name in self.functions:
             before, self.arguments = self.arguments, rest
             try:
-                return self._list(_Cursor(self.functions[name]), process)
+                return self._list(Cursor(self.functions[name]), process)
             finally:
                 self.arguments = before
         if name in ("exit", "return", "logout"):
@@ -460,89 +460,3 @@ def _assignment(token: Token) -> tuple[str, list[Segment]] | None:
         return None
     rest = Segment("text", first.text[match.end() :], False)
     return match.group(1), [rest, *token.segments[1:]]
-
-
-class _Cursor:
-    """A place in a row of tokens."""
-
-    def __init__(self, tokens: list[Token]) -> None:
-        self._tokens = tokens
-        self._at = 0
-
-    @property
-    def done(self) -> bool:
-        return self._at >= len(self._tokens)
-
-    @property
-    def operator(self) -> str:
-        return "" if self.done else self._tokens[self._at].operator
-
-    @property
-    def word(self) -> str | None:
-        return None if self.done else self._tokens[self._at].plain
-
-    def take(self) -> Token:
-        if self.done:
-            raise ShellSyntaxError("end of file unexpected")
-        self._at += 1
-        return self._tokens[self._at - 1]
-
-    def skip(self, *operators: str) -> None:
-        while self.operator in operators and not self.done:
-            self._at += 1
-
-    def redirections(self) -> list[Token]:
-        """Redirections from here on, each with the word behind it."""
-        found = []
-        while self.operator in _REDIRECTIONS:
-            token = self.take()
-            if token.operator in ("<<", "<<-"):
-                found.append(token)
-                continue
-            if token.operator == "2>" and self.operator == "&":
-                self.take()
-                number = "".join(one.text for one in self.take().segments)
-                target = [Segment("text", f"&{number}", True)]
-            else:
-                target = self.take().segments
-            found.append(Token(token.operator, target))
-        return found
-
-    def is_function(self) -> bool:
-        ahead = [token.operator for token in self._tokens[self._at + 1 : self._at + 3]]
-        return self.word is not None and ahead == ["(", ")"]
-
-    def take_function(self) -> str:
-        name = self.take().plain or ""
-        self._at += 2
-        self.skip("\n")
-        if self.word != "{":
-            raise ShellSyntaxError('"{" expected')
-        self.take()
-        return name
-
-    def until_closing(self, closing: str) -> list[Token]:
-        """Tokens up to the bracket that closes the one before; it is taken too."""
-        opening = "(" if closing == ")" else "{"
-        depth = 1
-        body: list[Token] = []
-        while True:
-            token = self.take()
-            name = token.operator if closing == ")" else token.plain
-            depth += (name == opening) - (name == closing)
-            if depth == 0:
-                return body
-            body.append(token)
-
-    def until_word(self, *words: str, keep: bool = False) -> list[Token]:
-        """Tokens up to one of the words at this level; ``keep`` leaves it to be taken next."""
-        depth = 0
-        body: list[Token] = []
-        while True:
-            if depth == 0 and self.word in words:
-                if not keep:
-                    self.take()
-                return body
-            token = self.take()
-            depth += (token.plain in ("if", "for")) - (token.plain in ("fi", "done"))
-            body.append(token)
