@@ -6,12 +6,9 @@ import json
 import os
 import shutil
 import signal
-import ssl
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +39,10 @@ def connection_of(state: Path) -> dict[str, Any] | None:
 
 
 def _healthy(data: dict[str, Any]) -> bool:
+    # Loading these takes as long as a child needs to begin; `start` has its child by then.
+    import ssl
+    import urllib.request
+
     try:
         context = ssl.create_default_context(cafile=data["ca_file"])
         request = urllib.request.Request(  # noqa: S310 - our own https address
