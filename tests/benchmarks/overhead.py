@@ -33,7 +33,8 @@ def overhead(folder: Path) -> Iterator[Figure]:
                 own / guests,
                 "s",
                 f"flow {serial.seconds:.2f} s - calls {calls.seconds:.2f} s - looking for SSH "
-                f"{looks.seconds:.2f} s; {own / stages * 1000:.0f} ms a stage",
+                f"{looks.seconds:.2f} s; {own / stages * 1000:.0f} ms a stage; processor time a "
+                f"guest, calls included: {serial.processor / guests:.2f} s",
             )
             manifest = environment(folder / f"parallel{guests}", guests)
             with lab(folder / f"parallel{guests}"):
