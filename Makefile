@@ -38,6 +38,10 @@ demo-down: $(STAMP) ## Take the demo environment and its lab away again
 test: $(STAMP) ## Run the tests
 	@$(BIN)/python -m pytest
 
+.PHONY: acceptance
+acceptance: $(STAMP) ## Boot Debian's installer from our media in QEMU (minutes; needs Debian packages)
+	@$(BIN)/python -m pytest tests/acceptance/boots.py -s -p no:cacheprovider
+
 .PHONY: lint
 lint: $(STAMP) ## Check style, types and the direction of imports
 	@$(BIN)/ruff check .

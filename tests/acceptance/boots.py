@@ -1,0 +1,134 @@
+"""Debian's packaged installer boots from our media on an emulated machine, and asks nothing.
+
+``make acceptance``; minutes, and what each took is printed. The mirror in reach decides how far it
+goes: with the installer's own packages, to where the installer has fetched its components.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from blocks.manifest.loader import load_environment
+from flows.iso import main
+from tasks.iso.menus import KERNEL_ARGS
+from tests.acceptance.components import Components, components
+from tests.acceptance.installer import ARGUMENTS, kernel_version, missing, source_iso
+from tests.acceptance.machine import MIRROR, Firmware, running
+from tests.acceptance.mirror import serving
+from tests.environments import KEY
+
+# An emulated processor on a busy machine; what is usual is a fifth of it (seconds).
+KERNEL, PRESEED, COMPONENTS = 900, 2400, 2400
+# The titles of questions, and only theirs, say how important an answer is.
+QUESTION = re.compile(r"\[[!?.]{1,2}\] [^\n]{0,60}")
+MACS = ("BC:24:11:00:0A:01", "BC:24:11:00:0A:02")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("acceptance")
+
+
+@pytest.fixture(scope="module")
+def packages(folder: Path) -> Components:
+    lacking = missing()
+    if lacking:
+        pytest.fail(f"first: apt-get install {' '.join(lacking)}", pytrace=False)
+    found = components(folder / "apt")
+    if found is None:
+        pytest.fail("apt has no source of Debian 12 with the installer's packages", pytrace=False)
+    return found
+
+
+@pytest.fixture(scope="module")
+def source(folder: Path, packages: Components) -> Path:
+    return source_iso(folder, packages)
+
+
+def manifest(folder: Path, firmware: Firmware, root: str) -> Path:
+    """A node with the declared hardware of the machine, and a mirror that only it can know."""
+    path = folder / f"{firmware}.yaml"
+    path.write_text(f"""\
+version: "1"
+kind: Env
+metadata: {{name: acceptance, domain: example.com}}
+spec:
+  hypervisor:
+    kind: Hypervisor
+    iso: {{storage: local, image: debian-12-acceptance.iso}}
+    kickstart:
+      distro: debian12
+      install_url: http://{MIRROR}/{root}
+      ssh_keys: {{root: ["{KEY}"]}}
+    nodes:
+      box:
+        proxmox: {{node_name: pve1, vm_id: 101}}
+        ips: {{public: 10.0.2.55}}
+        resources: {{memory: 1024, bios: {firmware}}}
+        nics:
+          - {{name: net0, usage: public, network: public, mac: "{MACS[0]}"}}
+          - {{name: net1, bridge: vmbr1, mac: "{MACS[1]}", bootproto: none}}
+        disks: [{{id: 0, size: 8G, storage: local-lvm, role: root}}]
+  networks:
+    kind: Networks
+    public: {{cidr: 10.0.2.0/24, gateway: 10.0.2.2, dns: [10.0.2.3]}}
+  storage_classes: {{kind: StorageClasses, fast: {{backend: local-lvm}}}}
+""")
+    return path
+
+
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("firmware", ["seabios", "ovmf"])
+def test_the_installer_boots_reads_its_answers_and_fetches_its_components(
+    firmware: Firmware, folder: Path, source: Path, packages: Components
+) -> None:
+    root = f"only-in-the-preseed-of-{firmware}/debian"
+    env = manifest(folder, firmware, root)
+    install, seed = folder / f"{firmware}-install.iso", folder / f"{firmware}-seed.iso"
+    assert main(["remaster", str(source), "debian12", "-o", str(install)]) == 0
+    assert main(["build", str(env), "box", "-o", str(seed)]) == 0
+    assert load_environment(env).guest("box").nics[0].mac == MACS[0]
+
+    with (
+        serving(root, packages) as mirror,
+        running(folder / firmware, firmware, install, seed, MACS, mirror.port) as machine,
+    ):
+        kernel = machine.wait(lambda: "Kernel command line:" in machine.console, KERNEL, "kernel")
+        print(f"\n{firmware} ({machine.accelerator}): kernel after {kernel:.0f} s", flush=True)
+        given = re.search(r"Kernel command line: ([^\r\n]*)", machine.console)
+        assert given is not None
+        line = given[1]
+        for argument in (*ARGUMENTS.split(), *KERNEL_ARGS["debian-installer"][:3]):
+            assert argument in line.split(), line
+        assert KERNEL_ARGS["debian-installer"][3].partition("=")[2] in line
+        assert line.index("preseed/file") < line.index("---")
+
+        # Where the mirror is, only the preseed file on the seed says.
+        asked = machine.wait(
+            lambda: bool(mirror.asked) or _question(machine.console) is not None,
+            PRESEED,
+            "call of the installer to the mirror that its preseed file names",
+        )
+        assert _question(machine.console) is None, machine.tail()
+        print(f"{firmware}: preseed file loaded, network up after {asked:.0f} s", flush=True)
+
+        fetched = machine.wait(
+            lambda: len(mirror.udebs()) >= 10 or _question(machine.console) is not None,
+            COMPONENTS,
+            "components of the installer",
+        )
+        assert _question(machine.console) is None, machine.tail()
+        print(
+            f"{firmware}: kernel {kernel_version(machine.console)} had fetched "
+            f"{len(mirror.udebs())} components after {fetched:.0f} s, no question asked; "
+            "reached: the installer's components, not a whole installation",
+            flush=True,
+        )
+
+
+def _question(console: str) -> str | None:
+    found = QUESTION.search(console)
+    return found[0] if found else None
