@@ -3,9 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,  # noqa: ARG001
+    call: pytest.CallInfo[None],  # noqa: ARG001
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Where every tool is required, a test that skips for want of one fails."""
+    report = yield
+    if os.environ.get("PROXFLOW_REQUIRE_TOOLS") and report.skipped:
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome = "failed"
+        report.longrepr = f"skipped, though PROXFLOW_REQUIRE_TOOLS is set: {reason}"
+    return report
 
 
 @pytest.fixture(scope="session")
