@@ -10,8 +10,8 @@ import pytest
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
-    item: pytest.Item,  # noqa: ARG001
-    call: pytest.CallInfo[None],  # noqa: ARG001
+    item: pytest.Item,
+    call: pytest.CallInfo[None],
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Where every tool is required, a test that skips for want of one fails."""
     report = yield
