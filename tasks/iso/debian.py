@@ -48,7 +48,7 @@ def files(facts: Facts) -> dict[str, str]:
 
 def _mirror(url: str | None) -> tuple[str, str, str]:
     if url is None:
-        return "http", "deb.debian.org", "/debian"
+        return "http", "ftp.debian.org", "/debian"
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or parts.query or parts.username:
         raise RenderError(

@@ -330,7 +330,7 @@ def test_debian_never_falls_back_to_another_disk() -> None:
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
-        (None, ("http", "deb.debian.org", "/debian")),
+        (None, ("http", "ftp.debian.org", "/debian")),
         ("https://m.example:8443/debian/", ("https", "m.example:8443", "/debian")),
         ("http://m.example", ("http", "m.example", "/")),
     ],
