@@ -37,8 +37,8 @@ from flows.terminal import (
     faults_shown,
     out,
     print_json,
-    say,
     show_findings,
+    show_notices,
 )
 from tasks.destroy import Target, destroy
 from tasks.findings import error, refuse
@@ -150,8 +150,7 @@ def main(
     """
     with faults_shown():
         with reading(manifest, cluster, only) as here:
-            for notice in here.client.notices:
-                say(f"warning: {notice}")
+            show_notices(here.client.notices)
             removal = plan_removal(here.client, here.everyone, here.environment, whole=not only)
             name, where = here.environment.name, here.connection.label
         show_removal(removal, here.environment)

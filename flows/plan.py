@@ -7,7 +7,7 @@ from cyclopts import App
 from flows.opening import reading
 from flows.parameters import ClusterName, Json, Manifest, Only
 from flows.plan_text import plan_document, plan_lines
-from flows.terminal import Exit, faults_shown, out, print_json, say, show_findings
+from flows.terminal import Exit, faults_shown, out, print_json, show_findings, show_notices
 from tasks.findings import forbids
 from tasks.planning import plan_findings
 from tasks.survey import survey
@@ -29,8 +29,7 @@ def main(
     0 done, 1 failed, 2 bad input, or a plan that `up` would refuse.
     """
     with faults_shown(), reading(manifest, cluster, only) as here:
-        for notice in here.client.notices:
-            say(f"warning: {notice}")
+        show_notices((*here.environment.notices, *here.client.notices))
         seen = survey(here.client, here.environment, cluster=here.connection.label)
         findings = plan_findings(seen)
         if json:

@@ -20,7 +20,7 @@ from flows.parameters import ClusterName, DryRun, Json, Manifest, Yes
 from flows.progress import notify
 from flows.running import run_locally
 from flows.runtime import warm
-from flows.terminal import Exit, confirm, err, fail, faults_shown, out, print_json, say
+from flows.terminal import Exit, confirm, err, fail, faults_shown, out, print_json, show_notices
 from flows.undo import summary, undone_markdown
 from tasks.found import FoundGuest, FoundSeed
 from tasks.journal import Entry, journals, read_journal
@@ -93,8 +93,7 @@ def main(
     """
     with faults_shown():
         with reading(manifest, cluster) as here:
-            for notice in here.client.notices:
-                say(f"warning: {notice}")
+            show_notices(here.client.notices)
             found = traces(here.client, here.environment.name)
             name, where = here.environment.name, here.connection.label
         run = run or _only_unfinished(found.guests, found.seeds, name)

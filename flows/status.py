@@ -12,7 +12,7 @@ from blocks.model import Model
 from flows.opening import reading
 from flows.parameters import ClusterName, Json, Manifest, Only
 from flows.plan_text import counted
-from flows.terminal import faults_shown, out, print_json, say
+from flows.terminal import faults_shown, out, print_json, show_notices
 from tasks.survey import Survey, survey
 
 app = App(name="python -m flows.status", help=__doc__, help_format="plaintext", version_flags=[])
@@ -72,9 +72,8 @@ def main(
     One call, and one more for each guest that exists. Exit codes: 0 done, 1 failed, 2 bad input.
     """
     with faults_shown(), reading(manifest, cluster, only) as here:
-        for notice in here.client.notices:
-            say(f"warning: {notice}")
-        seen = survey(here.client, here.environment, cluster=here.connection.name)
+        show_notices(here.client.notices)
+        seen = survey(here.client, here.environment, cluster=here.connection.label)
         rows = [guest_status(guest, seen) for guest in here.environment.guests]
         if json:
             print_json([row.model_dump(mode="json") for row in rows])
@@ -95,7 +94,7 @@ def main(
             )
         out.print(table)
         out.print()
-        out.print(f"[bold]{here.environment.name}[/] on {here.connection.name}: {counted(seen)}")
+        out.print(f"[bold]{here.environment.name}[/] on {here.connection.label}: {counted(seen)}")
 
 
 def _power(status: str) -> str:

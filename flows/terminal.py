@@ -63,6 +63,13 @@ def fail(message: str, advice: str | None = None, *, code: Exit = Exit.FAILED) -
     raise SystemExit(int(code))
 
 
+def show_notices(notices: Sequence[str]) -> None:
+    """What the operator should know about manifest and connection, one line each."""
+    for notice in notices:
+        err.print("[yellow]warning:[/] ", end="")
+        err.print(notice, soft_wrap=True, markup=False)
+
+
 def show_findings(findings: Sequence[Finding]) -> None:
     """Findings, one line each, errors in red and warnings in yellow."""
     for finding in findings:

@@ -44,8 +44,8 @@ from flows.terminal import (
     faults_shown,
     out,
     print_json,
-    say,
     show_findings,
+    show_notices,
 )
 from flows.undo import undo
 from tasks.findings import Finding, error, forbids, refuse
@@ -186,8 +186,7 @@ def main(
     """
     with faults_shown():
         with reading(manifest, cluster, only) as here:
-            for notice in here.client.notices:
-                say(f"warning: {notice}")
+            show_notices((*here.environment.notices, *here.client.notices))
             seen = survey(here.client, here.environment, cluster=here.connection.label)
             findings = plan_findings(seen)
             if dry_run or forbids(findings):

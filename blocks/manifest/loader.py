@@ -263,7 +263,9 @@ def _notices(environment: Environment) -> list[str]:
         keys = [*told.root_ssh_keys, *(key for user in told.users for key in user.ssh_keys)]
         if not all(is_whole(key) for key in keys):
             notices.append(f"{guest.label}: an SSH key is cut short; SSH will not accept it")
-        if not guest.ssh_addresses:
+        if not guest.nics:
+            notices.append(f"{guest.label}: has no network card (nics), so nobody can reach it")
+        elif not guest.ssh_addresses:
             notices.append(
                 f"{guest.label}: no address is known beforehand; it is asked of the guest agent"
             )
