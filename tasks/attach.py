@@ -9,7 +9,7 @@ from blocks.proxmox.properties import decode_boot, encode_boot, encode_disk, enc
 from tasks.drives import INSTALL_DRIVE, SEED_DRIVE, drive_volume, in_turn, install_boot
 from tasks.errors import StageError
 from tasks.journal import entry_for, write_entry
-from tasks.live import Live, config_path
+from tasks.live import Live, config_path, unless_changed
 from tasks.media import install_iso
 from tasks.seed import current_seed, source_of
 from tasks.session import Session, session
@@ -31,7 +31,7 @@ def attach(run: RunRef, node: str) -> Outcome:
     if shared and not here.made(live.mark):
         entry = entry_for(guest, dict.fromkeys(shared))
         write_entry(here.environment.name, here.run.run_id, entry)
-    for part in in_turn(wanted):
+    for part in in_turn({**wanted, **unless_changed(live.config)}):
         here.client.run("PUT", config_path(guest), **part)
     if entry is not None:
         now = here.require(guest).config

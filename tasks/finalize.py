@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from blocks.manifest.guest import Guest
@@ -9,7 +10,7 @@ from blocks.manifest.mark import marked
 from blocks.proxmox.properties import encode_boot, encode_drive
 from tasks.drives import EMPTY, drive_volume
 from tasks.errors import StageError
-from tasks.live import Live, config_path
+from tasks.live import Live, config_path, unless_changed
 from tasks.session import Session, session
 from tasks.stage import Outcome, RunRef, stage
 
@@ -31,12 +32,13 @@ def finalize(run: RunRef, node: str) -> Outcome:
     # The mark says that all is done, so it comes with the last call.
     drives = {key: value for key, value in wanted.items() if key in guest.drives}
     rest = {key: value for key, value in wanted.items() if key not in drives}
+    seen: Mapping[str, Any] = live.config
     if drives:
-        here.client.run("PUT", config_path(guest), **drives)
-        check_drives(here, guest)
+        here.client.run("PUT", config_path(guest), **drives, **unless_changed(seen))
+        seen = check_drives(here, guest)
         rest["boot"] = encode_boot(guest.boot)
     if rest:
-        here.client.run("PUT", config_path(guest), **rest)
+        here.client.run("PUT", config_path(guest), **rest, **unless_changed(seen))
     return Outcome(status="done", detail="media out, boots from " + ", ".join(guest.boot))
 
 
@@ -55,12 +57,13 @@ def leftovers(guest: Guest, live: Live) -> dict[str, Any]:
     return wanted
 
 
-def check_drives(here: Session, guest: Guest) -> None:
+def check_drives(here: Session, guest: Guest) -> Mapping[str, Any]:
     """Make sure that the drives are empty in the running machine too, not only from next start.
 
-    Raises StageError. ``current=1`` asks for the values in force, without pending ones.
+    Gives the configuration that it read. Raises StageError. ``current=1`` asks for the values in
+    force, without pending ones.
     """
-    now = here.client.get(config_path(guest), current=1)
+    now: Mapping[str, Any] = here.client.get(config_path(guest), current=1)
     full = [
         f"{slot} ({drive_volume(now[slot])})"
         for slot, declared in guest.drives.items()
@@ -71,3 +74,4 @@ def check_drives(here: Session, guest: Guest) -> None:
             f"media are still in the drives: {', '.join(full)}",
             advice="the guest may hold the drive locked; stop and start it, then run `up` again",
         )
+    return now

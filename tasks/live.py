@@ -39,6 +39,11 @@ def config_path(guest: Guest) -> str:
     return f"/nodes/{guest.node}/{guest.kind}/{guest.vmid}/config"
 
 
+def unless_changed(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What a write carries to be refused (``Conflict``) where somebody wrote since ``config``."""
+    return {"digest": config["digest"]} if config.get("digest") else {}
+
+
 def read_live(client: Client, guest: Guest) -> Live | None:
     """The guest's live configuration, or None where no such guest is on its node."""
     try:

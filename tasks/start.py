@@ -11,13 +11,11 @@ from tasks.stage import Outcome, RunRef, stage
 def start(run: RunRef, node: str) -> Outcome:
     """Start the guest unless it runs. A task that ends in warnings has started it.
 
-    Whose it is was read moments ago, by the plan or by an earlier stage: no call more.
+    Whose it is is read anew: somebody may have put another guest under the number since.
     """
     here = session(run)
     guest = here.guest(node)
-    live = here.live(guest)
-    if live is not None:
-        here.require_ours(guest, live)
+    here.require(guest)
     if is_running(here.client, guest):
         return Outcome(status="unchanged", detail="runs")
     result = here.client.run("POST", f"/nodes/{guest.node}/qemu/{guest.vmid}/status/start")

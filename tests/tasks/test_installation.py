@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from blocks.manifest.mark import Mark, read_mark
-from blocks.proxmox.errors import AlreadyExists, NotFound, TaskFailed, Unreachable
+from blocks.proxmox.errors import AlreadyExists, Conflict, NotFound, TaskFailed, Unreachable
+from tasks import attach as attaching
+from tasks import finalize as finalizing
 from tasks import wait as waiting
 from tasks.attach import attach
 from tasks.build import build
@@ -140,6 +144,58 @@ def test_start_never_switches_on_somebody_elses_guest(place: Place) -> None:
     with opened(place.write()) as here, pytest.raises(AlreadyExists):
         start.fn(here.run, "n1")
     assert not place.running()
+
+
+def test_start_looks_whose_guest_it_is_even_where_it_has_just_been_read(place: Place) -> None:
+    with opened(place.write()) as here:
+        made(here)
+        here.look(here.guest("n1"))
+        place.edit(description="restored by hand")
+        with pytest.raises(AlreadyExists):
+            start.fn(here.run, "n1")
+    assert not place.running()
+
+
+def test_attach_refuses_to_write_over_what_somebody_else_wrote_meanwhile(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(place.write()) as here:
+        made(here)
+
+        def meanwhile(*arguments: Any) -> str:
+            place.edit(ide3="none,media=cdrom")
+            return chosen(*arguments)
+
+        chosen = attaching.install_iso
+        monkeypatch.setattr(attaching, "install_iso", meanwhile)
+        with pytest.raises(Conflict) as conflict:
+            attach.fn(here.run, "n1")
+
+    assert conflict.value.transient
+    assert place.config()["ide2"].startswith("none,")
+
+
+@pytest.mark.parametrize("drives_are_empty", [False, True])
+def test_finalize_refuses_to_write_over_what_somebody_else_wrote_meanwhile(
+    place: Place, monkeypatch: pytest.MonkeyPatch, drives_are_empty: bool
+) -> None:
+    with opened(place.write()) as here:
+        for stage in INSTALL[:-1]:
+            stage.fn(here.run, "n1")
+        if drives_are_empty:
+            place.edit(ide2="none,media=cdrom", ide3="none,media=cdrom")
+
+        def meanwhile(*arguments: Any) -> dict[str, Any]:
+            wanted = found(*arguments)
+            place.edit(description="noted by hand")
+            return wanted
+
+        found = finalizing.leftovers
+        monkeypatch.setattr(finalizing, "leftovers", meanwhile)
+        with pytest.raises(Conflict):
+            finalize.fn(here.run, "n1")
+
+    assert place.config()["description"] == "noted by hand"
 
 
 def test_wait_ends_when_the_installed_system_answers_with_its_banner(place: Place) -> None:
