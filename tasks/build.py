@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from blocks.units import human_size
 from tasks.iso.build import build_seed
+from tasks.runfolder import no_room
 from tasks.seed import local_seed
 from tasks.session import session
 from tasks.stage import Outcome, RunRef, stage
@@ -24,5 +25,8 @@ def build(run: RunRef, node: str) -> Outcome:
     target = local_seed(here, guest)
     if target.exists():
         return Outcome(status="unchanged", detail=target.name)
-    built = build_seed(here.rendered(guest), target)
+    try:
+        built = build_seed(here.rendered(guest), target)
+    except OSError as error:
+        raise no_room(error) from None
     return Outcome(status="done", detail=f"{target.name}, {human_size(built.size)}")

@@ -7,8 +7,6 @@ anew from the same names.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +20,7 @@ from blocks.proxmox.connection import Connection, resolve
 from blocks.proxmox.errors import AlreadyExists, NotFound
 from tasks.iso.render import Rendered, render
 from tasks.live import Live, read_live
+from tasks.runfolder import RunFolder, make_run_folder
 from tasks.stage import RunRef
 
 
@@ -41,7 +40,7 @@ class Session:
     everyone: Environment | None = None
     media: dict[str, str] = field(default_factory=dict)
     provided: set[tuple[str, str]] = field(default_factory=set)
-    _folder: Path | None = None
+    _folder: RunFolder | None = None
     _live: dict[str, Live | None] = field(default_factory=dict)
     _rendered: dict[str, Rendered] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -79,7 +78,8 @@ class Session:
 
     def owns(self, guest: Guest, mark: Mark | None) -> bool:
         """Whether a live guest with this mark is the declared one, whichever run made it."""
-        return mark is not None and (mark.env, mark.guest) == (self.environment.name, guest.label)
+        declared = (self.environment.name, guest.label, guest.vmid)
+        return mark is not None and (mark.env, mark.guest, mark.vmid) == declared
 
     def made(self, mark: Mark | None) -> bool:
         """Whether a live guest with this mark was created by this run."""
@@ -139,17 +139,20 @@ class Session:
         )
 
     def folder(self) -> Path:
-        """A folder of this run that nobody else can read; it goes with the session."""
+        """A folder of this run that nobody else can read; it goes with the session.
+
+        Raises StageError where it cannot be made.
+        """
         with self._lock:
             if self._folder is None:
-                self._folder = Path(tempfile.mkdtemp(prefix="proxflow-"))
-            return self._folder
+                self._folder = make_run_folder()
+            return self._folder.path
 
     def close(self) -> None:
         """Close the connection and remove the built seeds."""
         self.client.close()
         if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder.remove()
 
 
 _open: dict[str, Session] = {}
