@@ -68,7 +68,9 @@ def down(
     def body() -> State[Any]:
         with running(manifest, cluster, only) as here:
             everyone = here.everyone or here.environment
-            removal = plan_removal(here.client, everyone, here.environment, whole=not only)
+            removal = plan_removal(
+                here.client, everyone, here.environment, whole=not only, go_on=continue_on_error
+            )
             refuse((*removal.findings, *map(error, happen("on_teardown_start", everyone))))
             fleet = run_fleet(
                 down_jobs(here.run, removal, force=force),
@@ -101,7 +103,7 @@ def down_jobs(run: RunRef, removal: Removal, *, force: bool) -> tuple[NodeJob, .
     jobs = []
     for owner in removal.guests:
         users = tuple((label_of(user), "destroy") for user in removal.guests if uses(user, owner))
-        target = Target.of(owner)
+        target = Target.of(owner, shares=owner.row.vmid in removal.sharing)
         jobs.append(
             NodeJob(
                 node=label_of(owner),
@@ -151,7 +153,13 @@ def main(
     with faults_shown():
         with reading(manifest, cluster, only) as here:
             show_notices(here.client.notices)
-            removal = plan_removal(here.client, here.everyone, here.environment, whole=not only)
+            removal = plan_removal(
+                here.client,
+                here.everyone,
+                here.environment,
+                whole=not only,
+                go_on=continue_on_error,
+            )
             name, where = here.environment.name, here.connection.label
         show_removal(removal, here.environment)
         refuse(removal.findings)

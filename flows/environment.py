@@ -33,7 +33,7 @@ SAID = (ManifestError, UnknownGuest, PreflightFailed, ProxmoxError)
 
 def run_id_of(flow_run_id: object) -> str:
     """The eight digits of a flow run's id that stand in marks and file names."""
-    return str(flow_run_id).replace("-", "")[:8]
+    return str(flow_run_id)[-8:]
 
 
 def run_name() -> str:

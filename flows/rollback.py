@@ -61,7 +61,7 @@ def rollback(
                 here.client,
                 here.environment.name,
                 run,
-                vmids=frozenset(guest.vmid for guest in here.environment.guests),
+                declared=here.environment.guests,
                 say=lambda text: notify(
                     Event(node=run, stage="rollback", state="done", detail=text)
                 ),

@@ -50,7 +50,7 @@ def undo_flow_run(flow_run: FlowRun) -> Undone:
             here.client,
             here.environment.name,
             run_id,
-            vmids=frozenset(guest.vmid for guest in here.environment.guests),
+            declared=here.environment.guests,
             keep_ready=bool(parameters.get("continue_on_error")),
             say=lambda text: _tell(logger, "done", text),
         )

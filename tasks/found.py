@@ -35,8 +35,9 @@ class FoundGuest:
 
     @property
     def mark(self) -> Mark | None:
-        """Its mark, None for a stranger's guest."""
-        return self.live.mark
+        """Its mark; None for a stranger's guest, and for a copy that carries another's mark."""
+        mark = self.live.mark
+        return mark if mark is not None and mark.vmid == self.row.vmid else None
 
     def volumes(self) -> tuple[str, ...]:
         """Volume ids of the disks that are its own, sorted."""
@@ -57,23 +58,46 @@ class FoundSeed:
     name: SeedName
 
 
-def all_guests(client: Client, inventory: Inventory) -> tuple[FoundGuest, ...]:
+@dataclass(frozen=True)
+class Looked:
+    """All guests of the cluster: those that could be read, and those that could not.
+
+    ``hidden`` are on nodes that are offline, or not for this caller to see; whose they are, and
+    which disks they use, nobody can tell.
+    """
+
+    guests: tuple[FoundGuest, ...]
+    hidden: tuple[GuestRow, ...]
+
+
+def look(client: Client, inventory: Inventory) -> Looked:
     """Every guest of the cluster with its configuration; one call a guest, several at once.
 
-    Guests on offline nodes cannot be read and are left out, and so are those that vanish
-    meanwhile or that the token may not see.
+    A guest that vanishes meanwhile is in neither part.
     """
     online = {node.name for node in inventory.nodes if node.online}
 
-    def read(row: GuestRow) -> FoundGuest | None:
+    def read(row: GuestRow) -> FoundGuest | GuestRow | None:
+        if row.node not in online:
+            return row
         try:
             return FoundGuest(row, Live(guest_config(client, row)))
-        except (NotFound, PermissionDenied):
+        except PermissionDenied:
+            return row
+        except NotFound:
             return None
 
-    rows = [row for row in inventory.guests if row.node in online]
     with ThreadPoolExecutor(READERS) as pool:
-        return tuple(found for found in pool.map(read, rows) if found is not None)
+        found = tuple(pool.map(read, inventory.guests))
+    return Looked(
+        guests=tuple(each for each in found if isinstance(each, FoundGuest)),
+        hidden=tuple(each for each in found if isinstance(each, GuestRow)),
+    )
+
+
+def all_guests(client: Client, inventory: Inventory) -> tuple[FoundGuest, ...]:
+    """The guests of the cluster that can be read."""
+    return look(client, inventory).guests
 
 
 def of_environment(

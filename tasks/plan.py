@@ -137,6 +137,8 @@ def _strange(
         return f"{there}, whose config cannot be read"
     if mark is None:
         return f"{there}, which carries no mark of ours; choose another vmid"
+    if mark.vmid != guest.vmid:
+        return f"{there}, which is a copy of VM {mark.vmid}: it carries that one's mark"
     if mark.env != env:
         return f"{there}, which belongs to environment {mark.env!r}"
     if mark.guest != guest.label:

@@ -11,14 +11,24 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from blocks.manifest.mark import Mark
+from blocks.manifest.guest import Guest
+from blocks.manifest.mark import Mark, read_mark
 from blocks.model import Model
 from blocks.proxmox.client import Client
-from blocks.proxmox.errors import NotFound, ProxmoxError
-from blocks.proxmox.inventory import read_inventory
-from tasks.destroy import delete_seed, destroy_found
+from blocks.proxmox.errors import AlreadyExists, NotFound, ProxmoxError
+from blocks.proxmox.inventory import Inventory, find_guest, guest_path, read_inventory
+from tasks.destroy import Target, delete_seed, drives_with, refuse_known_users, remove
 from tasks.drives import in_turn
-from tasks.found import FoundGuest, FoundSeed, all_guests, all_seeds, of_environment, removal_order
+from tasks.found import (
+    FoundGuest,
+    FoundSeed,
+    Looked,
+    all_guests,
+    all_seeds,
+    look,
+    of_environment,
+    removal_order,
+)
 from tasks.journal import Entry, close_journal, read_journal
 
 # Calls that a dead client left running on the cluster are waited for, this long each (seconds).
@@ -69,65 +79,108 @@ def undo_run(
     env: str,
     run_id: str,
     *,
-    vmids: frozenset[int] = frozenset(),
+    declared: Sequence[Guest] = (),
     keep_ready: bool = False,
     say: Callable[[str], None] = lambda _text: None,
 ) -> Undone:
     """Undo everything that the run made, in reverse order; errors are gathered, not raised.
 
-    ``vmids``: the guests that the run may still be creating, which are waited for.
-    ``keep_ready`` leaves the guests alone whose installation or change the run has finished, for
-    runs that were to continue on errors. Raises ProxmoxError only where the cluster cannot be
-    read at all.
+    ``declared``: the guests of the manifest, which the run may still be creating, and whose nodes
+    must be seen. ``keep_ready`` leaves the guests alone whose installation or change the run has
+    finished, for runs that were to continue on errors. Raises ProxmoxError only where the cluster
+    cannot be read at all.
     """
-    settle(client, vmids)
+    settle(client, frozenset(guest.vmid for guest in declared))
     errors: list[str] = []
     notes: list[str] = []
     entries = read_journal(env, run_id)
     if keep_ready:
         entries = tuple(entry for entry in entries if entry.after is None)
     # First, since a guest that stays may use a disk of one that goes.
-    restored = restore(client, entries, errors, notes, say)
+    restored = restore(client, env, entries, errors, notes, say)
     inventory = read_inventory(client)
-    guests = all_guests(client, inventory)
-    made = of_environment(guests, env, run_id)
+    looked = look(client, inventory)
+    errors += blind_spots(inventory, looked, declared)
+    made = of_environment(looked.guests, env, run_id)
     kept = [g for g in made if keep_ready and _mark(g).ready]
     doomed = removal_order([g for g in reversed(made) if g not in kept])
-    stays = [g for g in guests if g not in doomed]
+    sharing = {g.vmid for g in declared if any(disk.shared for disk in g.disks)}
+    stays = [g for g in looked.guests if g not in doomed]
     gone: list[str] = []
-    failed: list[FoundGuest] = []
     for guest in doomed:
         try:
-            destroy_found(client, guest, [*stays, *failed], force=True)
+            refuse_known_users(guest, tuple(stays))
+            remove(client, Target.of(guest, shares=guest.row.vmid in sharing), force=True)
         except ProxmoxError as error:
             errors.append(f"{guest}: {error.message}")
-            failed.append(guest)
+            stays.append(guest)
         else:
             say(f"removed {guest}")
             gone.append(str(guest))
-    spared = {_mark(g).guest for g in (*kept, *failed)}
-    seeds: list[str] = []
-    for seed in all_seeds(client, inventory, env, run_id):
-        if seed.name.guest in spared:
-            continue
-        try:
-            delete_seed(client, seed)
-        except ProxmoxError as error:
-            errors.append(f"{seed.volume.volid}: {error.message}")
-        else:
-            say(f"removed {seed.volume.volid}")
-            seeds.append(seed.volume.volid)
+    mine = all_seeds(client, inventory, env, run_id)
+    seeds, more, failures = remove_seeds(client, env, mine, tuple(stays), say)
+    notes += more
+    errors += failures
     if not errors:
         close_journal(env, run_id)
     return Undone(
         run_id=run_id,
         guests=tuple(gone),
-        seeds=tuple(seeds),
+        seeds=seeds,
         restored=restored,
         kept=tuple(map(str, kept)),
         notes=tuple(notes),
         errors=tuple(errors),
     )
+
+
+def blind_spots(inventory: Inventory, looked: Looked, declared: Sequence[Guest]) -> list[str]:
+    """What could not be looked at although the run may have made something there."""
+    offline = {node.name for node in inventory.nodes if not node.online}
+    nodes = {guest.node for guest in declared} & offline
+    vmids = {guest.vmid for guest in declared}
+    nodes |= {row.node for row in looked.hidden if row.vmid in vmids and row.node in offline}
+    hidden = [row for row in looked.hidden if row.vmid in vmids and row.node not in offline]
+    again = "run the rollback again when it is back"
+    return [
+        *(
+            f"node {node} is offline, what is there could not be seen; {again}"
+            for node in sorted(nodes)
+        ),
+        *(f"VM {row.vmid} on {row.node} may not be seen by this caller" for row in hidden),
+    ]
+
+
+def remove_seeds(
+    client: Client,
+    env: str,
+    found: Sequence[FoundSeed],
+    stays: tuple[FoundGuest, ...],
+    say: Callable[[str], None],
+) -> tuple[tuple[str, ...], list[str], list[str]]:
+    """Delete the run's seeds, but for those of guests that stay. Returns volumes, notes, errors.
+
+    A seed that a guest without a mark has in a drive stays, too, and is told of.
+    """
+    notes: list[str] = []
+    errors: list[str] = []
+    labels = {mark.guest for guest in of_environment(stays, env) if (mark := guest.mark)}
+    seeds: list[str] = []
+    for seed in found:
+        volid = seed.volume.volid
+        holders = [guest for guest in drives_with(volid, stays) if guest.mark is None]
+        if holders:
+            notes.append(f"{volid} stays: {holders[0]} has it in a drive, and carries no mark")
+        if holders or seed.name.guest in labels:
+            continue
+        try:
+            delete_seed(client, seed)
+        except ProxmoxError as error:
+            errors.append(f"{volid}: {error.message}")
+        else:
+            say(f"removed {volid}")
+            seeds.append(volid)
+    return tuple(seeds), notes, errors
 
 
 def settle(client: Client, vmids: frozenset[int]) -> None:
@@ -149,6 +202,7 @@ def settle(client: Client, vmids: frozenset[int]) -> None:
 
 def restore(
     client: Client,
+    env: str,
     entries: Sequence[Entry],
     errors: list[str],
     notes: list[str],
@@ -159,8 +213,12 @@ def restore(
     for entry in reversed(entries):
         name = f"VM {entry.vmid} ({entry.label})"
         try:
-            done, left = set_back(client, entry)
+            done, left = set_back(client, env, entry)
         except NotFound:
+            notes.append(f"{name} does not exist any more")
+            continue
+        except AlreadyExists as error:
+            notes.append(f"{name}: {error.message}")
             continue
         except ProxmoxError as error:
             errors.append(f"{name}: {error.message}")
@@ -175,22 +233,28 @@ def restore(
     return tuple(restored)
 
 
-def set_back(client: Client, entry: Entry) -> tuple[list[str], list[str]]:
+def set_back(client: Client, env: str, entry: Entry) -> tuple[list[str], list[str]]:
     """Write the keys as they were; disks that the run added are detached and deleted.
 
-    Returns the keys that were set back, and those that somebody has changed since.
+    Returns the keys that were set back, and those that somebody has changed since. Raises
+    NotFound where the guest is gone, AlreadyExists where another has its number.
     """
-    path = f"/nodes/{entry.node}/{entry.kind}/{entry.vmid}/config"
+    path = _config_of(client, entry)
     now = client.get(path)
+    mark = read_mark(str(now.get("description", "")))
+    if mark is None or (mark.env, mark.guest, mark.vmid) != (env, entry.label, entry.vmid):
+        raise AlreadyExists("it is another guest by now, and stays as it is")
     left = [k for k, v in (entry.after or {}).items() if now.get(k) != v]
     before = {k: v for k, v in entry.before.items() if k not in left and now.get(k) != v}
     values: dict[str, Any] = {k: v for k, v in before.items() if v is not None}
     added = [k for k, v in before.items() if v is None and k in now]
+    digest = {"digest": now["digest"]} if "digest" in now else {}
     for part in in_turn(values):
-        client.run("PUT", path, **part)
+        client.run("PUT", path, **part, **digest)
+        digest = {}
     if added:
         volumes = {str(now[key]).partition(",")[0] for key in added}
-        client.run("PUT", path, delete=",".join(added))
+        client.run("PUT", path, delete=",".join(added), **digest)
         after = client.get(path)
         unused = [
             key
@@ -198,8 +262,14 @@ def set_back(client: Client, entry: Entry) -> tuple[list[str], list[str]]:
             if key.startswith("unused") and str(value) in volumes
         ]
         if unused:
-            client.run("PUT", path, delete=",".join(unused))
+            client.run("PUT", path, delete=",".join(unused), digest=after.get("digest"))
     return [*values, *added], left
+
+
+def _config_of(client: Client, entry: Entry) -> str:
+    """Path of the guest's configuration, on whichever node it is now. Raises NotFound."""
+    row = find_guest(client, entry.vmid)
+    return f"{guest_path(row.kind, row.node, row.vmid)}/config"
 
 
 def _mark(guest: FoundGuest) -> Mark:

@@ -13,13 +13,13 @@ from pathlib import Path
 
 from blocks.manifest.environment import Environment
 from blocks.manifest.guest import Guest
-from blocks.manifest.loader import load_environment
 from blocks.manifest.mark import Mark
 from blocks.proxmox.client import Client
 from blocks.proxmox.connection import Connection, resolve
 from blocks.proxmox.errors import AlreadyExists, NotFound
 from tasks.iso.render import Rendered, render
 from tasks.live import Live, read_live
+from tasks.masking import open_environment
 from tasks.runfolder import RunFolder, make_run_folder
 from tasks.stage import RunRef
 
@@ -74,7 +74,13 @@ class Session:
 
     def mark(self, guest: Guest, *, ready: bool = False) -> Mark:
         """The mark of this run on a guest."""
-        return Mark(env=self.environment.name, guest=guest.label, run=self.run.run_id, ready=ready)
+        return Mark(
+            env=self.environment.name,
+            guest=guest.label,
+            vmid=guest.vmid,
+            run=self.run.run_id,
+            ready=ready,
+        )
 
     def owns(self, guest: Guest, mark: Mark | None) -> bool:
         """Whether a live guest with this mark is the declared one, whichever run made it."""
@@ -166,7 +172,7 @@ def session(run: RunRef) -> Session:
     """
     with _opening:
         if run.run_id not in _open:
-            environment = load_environment(run.manifest)
+            environment = open_environment(run.manifest)
             connection = resolve(run.cluster, context=environment.context)
             _open[run.run_id] = Session(run, environment, connection, Client(connection))
         return _open[run.run_id]

@@ -6,6 +6,11 @@ import os
 from collections.abc import Generator, Iterator
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes says something about the machine, not about the code.
+settings.register_profile("proxflow", deadline=None)
+settings.load_profile("proxflow")
 
 
 @pytest.hookimpl(wrapper=True)

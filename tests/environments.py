@@ -216,7 +216,13 @@ class Place:
 
     def of_another_environment(self, index: int = 1) -> None:
         """Another environment's guest under the number of ours."""
-        mark = Mark(env="elsewhere", guest=f"n{index}", run=OTHER_RUN, ready=True)
+        mark = Mark(
+            env="elsewhere",
+            guest=f"n{index}",
+            vmid=self.vmid(index),
+            run=OTHER_RUN,
+            ready=True,
+        )
         self.strange(index, description=marked(mark, ""))
 
     def edit(self, index: int = 1, **config: Any) -> None:

@@ -1,7 +1,8 @@
 """The line that says which environment and run a guest belongs to.
 
-It is the first line of the guest's description, an HTML comment, so that the Proxmox VE page does
-not show it. Nothing else in the description is ours.
+It is put first into the guest's description, an HTML comment, so that the Proxmox VE page does not
+show it; people may write notes above it. Nothing else in the description is ours. A clone or a
+restored backup carries the description of its original, so the mark names its guest's number.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import re
 
 from blocks.model import Model
 
-_MARK = re.compile(r"\A<!-- proxflow (?P<fields>[^\n]*?) -->[ \t]*(?:\n|\Z)")
+_MARK = re.compile(r"^<!-- proxflow (?P<fields>[^\n]*?) -->[ \t]*(?:\n|\Z)", re.MULTILINE)
 _FIELD = re.compile(r"(?P<key>[a-z]+)=(?P<value>\S+)")
 
 
@@ -19,26 +20,31 @@ class Mark(Model):
 
     env: str
     guest: str
+    vmid: int
     run: str
     ready: bool = False
 
     def __str__(self) -> str:
         """The comment line, without a line break."""
         state = "ready" if self.ready else "installing"
-        return f"<!-- proxflow env={self.env} guest={self.guest} run={self.run} state={state} -->"
+        return (
+            f"<!-- proxflow env={self.env} guest={self.guest} vmid={self.vmid} run={self.run} "
+            f"state={state} -->"
+        )
 
 
 def read_mark(description: str) -> Mark | None:
     """The mark of a description, or None where there is none, or not a whole one."""
-    found = _MARK.match(description)
+    found = _MARK.search(description)
     if found is None:
         return None
     fields = {m["key"]: m["value"] for m in _FIELD.finditer(found["fields"])}
-    if not {"env", "guest", "run"} <= fields.keys():
+    if not {"env", "guest", "vmid", "run"} <= fields.keys() or not fields["vmid"].isdecimal():
         return None
     return Mark(
         env=fields["env"],
         guest=fields["guest"],
+        vmid=int(fields["vmid"]),
         run=fields["run"],
         ready=fields.get("state") == "ready",
     )
@@ -50,6 +56,6 @@ def unmarked(description: str) -> str:
 
 
 def marked(mark: Mark, description: str) -> str:
-    """A description with this mark, in place of whichever mark it had."""
+    """A description with this mark first, instead of whichever mark it had."""
     rest = unmarked(description)
     return f"{mark}\n{rest}" if rest else str(mark)

@@ -13,6 +13,7 @@ from prefect.client.schemas.filters import FlowRunFilter, TaskRunFilter
 from prefect.client.schemas.objects import FlowRun
 from prefect.client.schemas.sorting import FlowRunSort
 
+from flows.environment import run_id_of
 from flows.runtime.history import settle
 from tasks.stage import task_runs_of_this_process
 
@@ -62,17 +63,17 @@ class Commands:
         return said
 
 
-def flow_run(prefix: str) -> FlowRun:
-    """The last flow run whose id begins so, as Prefect has it."""
+def flow_run(run_id: str) -> FlowRun:
+    """The flow run of a run id, as Prefect has it."""
     with get_client(sync_client=True) as client:
         runs = client.read_flow_runs(sort=FlowRunSort.START_TIME_DESC, limit=50)
-    return next(run for run in runs if str(run.id).startswith(prefix))
+    return next(run for run in runs if run_id_of(run.id) == run_id)
 
 
-def states(prefix: str) -> dict[str, str]:
-    """Task run name to state name, of the flow run whose id begins so."""
+def states(run_id: str) -> dict[str, str]:
+    """Task run name to state name, of the flow run of a run id."""
     settle(task_runs_of_this_process())
-    found = flow_run(prefix)
+    found = flow_run(run_id)
     with get_client(sync_client=True) as client:
         runs = client.read_task_runs(
             flow_run_filter=FlowRunFilter.model_validate({"id": {"any_": [found.id]}}),

@@ -20,7 +20,9 @@ def test_a_guest_is_created_stopped_with_its_mark_in_one_call(place: Place) -> N
     assert (outcome.status, outcome.detail) == ("done", f"VM {place.vmid()} on pve1")
     assert place.changes() == ["POST /nodes/pve1/qemu"]
     assert not place.running()
-    assert read_mark(place.config()["description"]) == Mark(env=place.env, guest="n1", run=RUN)
+    assert read_mark(place.config()["description"]) == Mark(
+        env=place.env, guest="n1", vmid=place.vmid(1), run=RUN
+    )
 
 
 def test_a_new_guest_boots_from_its_disk_first_and_has_empty_drives(place: Place) -> None:

@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -138,6 +139,51 @@ def test_a_secret_of_a_command_is_masked_in_what_it_complains(
     (trouble,) = fired(place, [hook])[0]
 
     assert trouble.endswith("ended with 1: wrong: ***")
+
+
+def test_a_secret_in_a_line_or_a_command_is_masked_in_what_is_said(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEST_TOKEN", "swordfish")
+    hooks = [
+        {"type": "log", "message": "open with ${env:TEST_TOKEN}"},
+        {"type": "log"},
+        {"type": "exec", "command": "echo wrong: ${env:TEST_TOKEN} >&2; exit 1"},
+    ]
+
+    (trouble,), lines = fired(place, hooks, detail="swordfish is wrong")
+
+    assert [text for _, text in lines] == [
+        "open with ***",
+        f"{place.env}: on_apply_success: *** is wrong",
+    ]
+    assert trouble.endswith("ended with 1: wrong: ***")
+
+
+def test_a_line_for_the_shell_is_in_no_arguments_and_has_nothing_to_read(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.folder.mkdir(parents=True)
+    monkeypatch.setenv("TEST_TOKEN", "swordfish")
+    arguments, given = place.folder / "arguments", place.folder / "given"
+    command = f"cat > {given}\n: ${{env:TEST_TOKEN}}\ntr '\\0' ' ' < /proc/$$/cmdline > {arguments}"
+
+    assert fired(place, [{"type": "exec", "command": command}])[0] == ()
+
+    assert arguments.read_text() == "/bin/sh -s "
+    assert given.read_text() == ""
+
+
+def test_what_a_command_has_started_ends_when_its_time_is_over(place: Place) -> None:
+    place.folder.mkdir(parents=True)
+    number = place.folder / "number"
+    command = f"sleep 30 & echo $! > {number}; wait"
+
+    (trouble,) = fired(place, [{"type": "exec", "command": command, "timeout": 0.5}])[0]
+
+    assert trouble.endswith("did not end within 0.5 s and was killed")
+    state = Path(f"/proc/{number.read_text().strip()}/stat")
+    assert not state.exists() or " Z " in state.read_text()
 
 
 def test_a_webhook_sends_what_happened_as_json_with_its_headers(

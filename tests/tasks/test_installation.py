@@ -284,7 +284,7 @@ def test_finalize_empties_the_drives_sets_the_boot_order_and_marks_the_guest_onc
     config = place.config()
     assert (config["ide2"], config["ide3"]) == ("none,media=cdrom", "none,media=cdrom")
     assert config["boot"] == "order=scsi0"
-    mark = Mark(env=place.env, guest="n1", run=RUN, ready=True)
+    mark = Mark(env=place.env, guest="n1", vmid=place.vmid(1), run=RUN, ready=True)
     assert read_mark(config["description"]) == mark
     assert again.status == "unchanged"
     assert place.changes() == calls

@@ -36,7 +36,7 @@ class Environment:
     name: str = "lab"
 
 
-OURS = Mark(env="lab", guest="db1", run="r1", ready=True)
+OURS = Mark(env="lab", guest="db1", vmid=101, run="r1", ready=True)
 
 
 def plan_of(guest: Guest, row: Row | None, config: dict[str, Any] | None) -> Plan:

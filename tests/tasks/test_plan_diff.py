@@ -64,7 +64,7 @@ def test_a_guest_has_no_difference_to_itself_read_back(guest: Guest) -> None:
         {"tags": "WEB;db"},
         {"tags": "added-by-hand;db;web"},
         {"description": "written by hand\n"},
-        {"description": f"{Mark(env='e', guest='db1', run='r')}\n"},
+        {"description": f"{Mark(env='e', guest='db1', vmid=101, run='r')}\n"},
         {"scsi0": "lvm:vm-101-disk-7,size=32768M,discard=on,iothread=1,ssd=1"},
         {"scsi0": "lvm:vm-101-disk-0,size=32G,discard=on,iothread=on,ssd=true,replicate=0"},
         {"net0": f"model=virtio,macaddr={MAC.lower()},bridge=vmbr0"},
@@ -106,7 +106,7 @@ def test_a_mac_that_is_not_declared_may_be_any() -> None:
 
 
 def test_the_declared_description_may_stand_amid_what_others_wrote() -> None:
-    mark = Mark(env="e", guest="db1", run="r", ready=True)
+    mark = Mark(env="e", guest="db1", vmid=101, run="r", ready=True)
     guest = a_guest(description="golden\n")
     assert diff(guest, a_config(description=marked(mark, "by hand:\ngolden\nand more\n"))) == ()
     assert only(diff(guest, a_config(description=marked(mark, "other")))).target == "description"

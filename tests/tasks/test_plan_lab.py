@@ -36,7 +36,7 @@ def client(lab: RunningLab) -> Iterator[Client]:  # noqa: F811
 
 
 def declared(vmid: int, **fields: Any) -> Guest:
-    mark = Mark(env="lab", guest=f"g{vmid}", run="r1", ready=True)
+    mark = Mark(env="lab", guest=f"g{vmid}", vmid=vmid, run="r1", ready=True)
     base: dict[str, Any] = {
         "label": f"g{vmid}",
         "node": "pve1",

@@ -87,7 +87,7 @@ def test_tags_of_others_stay() -> None:
 
 
 def test_the_mark_stays_when_the_description_changes() -> None:
-    mark = Mark(env="e", guest="db1", run="r7", ready=True)
+    mark = Mark(env="e", guest="db1", vmid=101, run="r7", ready=True)
     update = update_params(a_guest(description="new"), a_config(description=marked(mark, "old")))
     text = str(update.put["description"])
     assert read_mark(text) == mark

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from blocks.manifest.mark import Mark
 from blocks.proxmox.errors import AlreadyExists, TaskFailed
 from blocks.proxmox.inventory import read_inventory
 from tasks import destroy as destroying
@@ -20,7 +21,8 @@ from tests.tasks.test_installation import made
 
 
 def target(place: Place, index: int = 1) -> Target:
-    return Target(node=f"pve{index}", kind="qemu", vmid=place.vmid(index), name=place.name(index))
+    mark = Mark(env=place.env, guest=f"n{index}", vmid=place.vmid(index), run=RUN)
+    return Target(node=f"pve{index}", kind="qemu", vmid=place.vmid(index), mark=mark)
 
 
 def mine(here: Session, place: Place) -> list[int]:
@@ -76,7 +78,7 @@ def test_destroy_reads_the_mark_again_and_spares_what_is_not_ours(place: Place, 
         place.of_another_environment()
     with opened(place.write()) as here:
         place.lab.forget_requests()
-        with pytest.raises(AlreadyExists, match="carries no mark of n1 any more") as spared:
+        with pytest.raises(AlreadyExists, match="does not carry the mark of n1 any more") as spared:
             destroy.fn(here.run, "n1", target(place), True)
 
     assert "look at it before you delete it" in (spared.value.advice or "")
@@ -184,7 +186,7 @@ def test_a_rollback_waits_for_the_call_that_a_dead_run_left_behind(place: Place)
             place.lab.fault(method="POST", path="/nodes/pve1/qemu", reset="after")
             with pytest.raises(Exception, match="unknown"):
                 create.fn(here.run, "n1")
-            undo_run(here.client, place.env, RUN, vmids=frozenset({guest.vmid}))
+            undo_run(here.client, place.env, RUN, declared=(guest,))
         place.lab.settle()
     finally:
         place.lab.set_time(scale=0.0, qmcreate=2.0)
@@ -198,7 +200,7 @@ def test_a_rollback_does_not_wait_for_ever(place: Place, monkeypatch: pytest.Mon
     with opened(place.write(iso=False)) as here:
         guest = here.guest("n1")
         upid = here.client.post("/nodes/pve1/qemu", vmid=guest.vmid)
-        done = undo_run(here.client, place.env, RUN, vmids=frozenset({guest.vmid}))
+        done = undo_run(here.client, place.env, RUN, declared=(guest,))
         here.client.delete(f"/nodes/pve1/tasks/{upid}")
 
     assert done.errors == ()

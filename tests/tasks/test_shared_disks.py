@@ -8,7 +8,7 @@ from blocks.proxmox.errors import NotFound
 from blocks.proxmox.inventory import read_inventory
 from tasks.attach import attach
 from tasks.create import create
-from tasks.destroy import destroy_found
+from tasks.destroy import Target, refuse_known_users, remove
 from tasks.errors import StageError
 from tasks.found import all_guests, removal_order, uses
 from tasks.session import Session
@@ -83,7 +83,7 @@ def test_an_owner_is_not_deleted_while_another_guest_uses_its_disk(place: Place)
         owner, user = (g for g in guests if g.row.vmid in place.guests())
         place.lab.forget_requests()
         with pytest.raises(StageError, match="owns a disk that is attached to VM") as used:
-            destroy_found(here.client, owner, [user], force=True)
+            refuse_known_users(owner, (user,))
 
     assert str(place.vmid(2)) in used.value.message
     assert place.changes() == []
@@ -98,7 +98,7 @@ def test_users_go_before_the_owner_and_a_user_takes_no_volume_with_it(place: Pla
         guests = all_guests(here.client, read_inventory(here.client))
         mine = [g for g in guests if g.row.vmid in place.guests()]
         order = removal_order(mine)
-        destroy_found(here.client, order[0], order[1:], force=True)
+        remove(here.client, Target.of(order[0], shares=True), force=True)
 
     assert [g.row.vmid for g in order] == [place.vmid(2), place.vmid(3), place.vmid(1)]
     assert uses(mine[1], mine[0])
