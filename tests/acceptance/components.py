@@ -70,10 +70,16 @@ class Components:
         return [path for name in names for path in pool.glob(f"{name}_*.udeb")]
 
     def by_path(self, path: str) -> Path | None:
-        """The package that the mirror keeps under that path, downloaded by its name."""
+        """The package of that path, downloaded by its name; None where the mirror lacks it.
+
+        Some mirrors list the installer's packages and keep only those that others need, too.
+        """
         stanza = next((s for s in self.packages().split("\n\n") if f"Filename: {path}\n" in s), "")
         named = re.search(r"^Package: (\S+)$", stanza, re.MULTILINE)
-        return next(iter(self.fetch(named[1])), None) if named else None
+        try:
+            return next(iter(self.fetch(named[1])), None) if named else None
+        except subprocess.CalledProcessError:
+            return None
 
 
 def components(folder: Path) -> Components | None:

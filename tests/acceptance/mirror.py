@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from tests.acceptance.components import SUITE, Components
+
+_SUITE = re.compile(r"^Suite: (\S+)$", re.MULTILINE)
 
 
 @dataclass
@@ -19,13 +22,14 @@ class Mirror:
     port: int = 0
     asked: list[tuple[str, int]] = field(default_factory=list)
 
-    def answered(self, part: str) -> bool:
-        """Whether something whose path has this part was handed out."""
-        return any(part in path and status == 200 for path, status in self.asked)
+    def __str__(self) -> str:
+        """Everything that was asked, a line each."""
+        return "\n".join(f"{status} {path}" for path, status in self.asked)
 
-    def udebs(self) -> list[str]:
-        """The installer's packages that were fetched."""
-        return [path.rpartition("/")[2] for path, status in self.asked if path.endswith(".udeb")]
+    def components(self, status: int) -> list[str]:
+        """The installer's packages that were asked for and answered so."""
+        found = [path for path, code in self.asked if code == status and path.endswith(".udeb")]
+        return [path.rpartition("/")[2] for path in found]
 
 
 @contextmanager
@@ -64,10 +68,15 @@ def serving(root: str, packages: Components) -> Iterator[Mirror]:
 
 
 def _content(path: str, packages: Components) -> bytes | None:
-    if path in {f"dists/{name}/Release" for name in (SUITE, "stable")}:
-        return packages.release().encode()
-    if path == f"dists/{SUITE}/main/debian-installer/binary-amd64/Packages":
-        return packages.packages().encode()
+    release = packages.release()
+    for name in {SUITE, *_SUITE.findall(release)}:
+        # The installer looks for all the suites that it knows, and refuses one of another name.
+        if path == f"dists/{name}/Release":
+            return release.encode()
+        if path == f"dists/{name}/main/binary-amd64/Release":
+            return b"Component: main\nOrigin: Debian\nLabel: Debian\nArchitecture: amd64\n"
+        if path == f"dists/{name}/main/debian-installer/binary-amd64/Packages":
+            return packages.packages().encode()
     if path.endswith(".udeb"):
         found = packages.by_path(path)
         return found.read_bytes() if found is not None else None
