@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from blocks.manifest.environment import Environment
-from blocks.manifest.loader import load_environment
 from blocks.proxmox.client import Client
 from blocks.proxmox.connection import Connection, resolve
+from tasks.masking import open_environment
 from tasks.survey import chosen
 
 
@@ -34,7 +34,7 @@ def open_cluster(
 
     Raises ManifestError, UnknownGuest or BadSettings.
     """
-    everyone = load_environment(manifest)
+    everyone = open_environment(manifest)
     connection = resolve(cluster, context=everyone.context)
     return Opened(everyone, chosen(everyone, only), connection, Client(connection))
 

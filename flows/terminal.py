@@ -16,6 +16,7 @@ from blocks.manifest.environment import UnknownGuest
 from blocks.manifest.faults import ManifestError
 from blocks.proxmox.errors import BadSettings, ProxmoxError
 from tasks.findings import Finding, PreflightFailed
+from tasks.masking import masked
 
 # Results go to standard output, everything said on the way to standard error.
 # Where no terminal says how wide it is, tables are not squeezed into 80 columns.
@@ -75,7 +76,7 @@ def show_findings(findings: Sequence[Finding]) -> None:
     for finding in findings:
         colour = "red" if finding.severity == "error" else "yellow"
         err.print(f"[{colour}]{finding.severity}:[/] ", end="")
-        err.print(str(finding), soft_wrap=True, markup=False)
+        err.print(masked(str(finding)), soft_wrap=True, markup=False)
 
 
 @contextmanager

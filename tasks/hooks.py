@@ -6,8 +6,10 @@ import getpass
 import json
 import logging
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +20,7 @@ from pydantic import SecretStr
 from blocks.manifest.environment import Environment
 from blocks.manifest.guest import Guest
 from blocks.manifest.hooks import AuditHook, ExecHook, Hook, LogHook, SlackHook, WebhookHook
+from tasks.masking import masked
 
 Happening = Literal[
     "on_validate_success",
@@ -50,13 +53,17 @@ def fire(
 
     ``detail``: what there is to say about it, such as the errors of a failed run.
     """
-    told = facts(happening, environment, guest, detail)
+
+    def mask(text: str) -> str:
+        return masked(text, environment)
+
+    told = facts(happening, environment, guest, mask(detail))
     troubles = []
     for number, hook in enumerate(getattr(environment.hooks, happening), start=1):
         try:
-            _run(hook, told, log)
+            _run(hook, told, lambda level, text: log(level, mask(text)))
         except HookFailed as error:
-            troubles.append(f"hook {happening}[{number}] ({hook.type}): {error}")
+            troubles.append(f"hook {happening}[{number}] ({hook.type}): {mask(str(error))}")
     return tuple(troubles)
 
 
@@ -120,31 +127,49 @@ def _audit(hook: AuditHook, told: Mapping[str, str]) -> None:
 
 
 def _exec(hook: ExecHook, told: Mapping[str, str]) -> None:
-    """Run the command; its output is not kept, but for the last line of what it complains."""
+    """Run the command; its output is not kept, but for the last line of what it complains.
+
+    A line for the shell goes to its standard input, since arguments of processes are visible to
+    others. Inside the braces, which the shell reads whole, there is nothing to read. Processes that
+    the command has started end with it when its time is over.
+    """
     secrets = {name: value.get_secret_value() for name, value in hook.env.items()}
     variables = {f"PROXFLOW_{name.upper()}": value for name, value in told.items()}
+    line = isinstance(hook.command, str)
     try:
-        done = subprocess.run(
-            hook.command if isinstance(hook.command, str) else list(hook.command),
-            shell=isinstance(hook.command, str),
+        process = subprocess.Popen(
+            ["/bin/sh", "-s"] if line else list(hook.command),
             cwd=hook.cwd,
             env={**os.environ, **variables, **secrets},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdin=subprocess.PIPE if line else subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            timeout=hook.timeout,
-            check=False,
+            process_group=0,
         )
-    except subprocess.TimeoutExpired:
-        raise HookFailed(f"did not end within {hook.timeout:g} s and was killed") from None
     except OSError as error:
         raise HookFailed(f"cannot be run: {error.strerror}") from None
-    if done.returncode:
-        last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "")
+    with process:
+        try:
+            given = f"{{ : ; {hook.command}\n}} </dev/null\n" if line else None
+            _, complaints = process.communicate(given, timeout=hook.timeout)
+        except subprocess.TimeoutExpired:
+            _kill(process)
+            raise HookFailed(f"did not end within {hook.timeout:g} s and was killed") from None
+        except BaseException:
+            _kill(process)
+            raise
+    if process.returncode:
+        last = next((text for text in reversed(complaints.splitlines()) if text.strip()), "")
         for value in filter(None, secrets.values()):
             last = last.replace(value, "***")
-        raise HookFailed(f"ended with {done.returncode}" + (f": {last.strip()}" if last else ""))
+        raise HookFailed(f"ended with {process.returncode}" + (f": {last.strip()}" if last else ""))
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _call(

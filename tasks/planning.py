@@ -9,6 +9,7 @@ from tasks.iso.checks import RenderError
 from tasks.iso.distros import UnknownDistro, distro
 from tasks.iso.remaster import is_remastered
 from tasks.iso.render import render
+from tasks.masking import masked
 from tasks.survey import Survey
 
 
@@ -42,7 +43,8 @@ def _installations(seen: Survey) -> list[Finding]:
         try:
             render(guest, env=seen.environment.name)
         except (RenderError, UnknownDistro) as refusal:
-            found.append(error(str(refusal), guest=guest.label))
+            words = masked(str(refusal), seen.environment)
+            found.append(error(words, guest=guest.label))
             continue
         wanted = distro(guest.source.installation.distro)
         untouched = guest.source.origin is None and not is_remastered(guest.source.iso)
