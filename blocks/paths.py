@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
 from platformdirs import user_cache_path, user_config_path, user_state_path
+
+from blocks.units import MIB
 
 
 def state_dir(env: Mapping[str, str] | None = None) -> Path:
@@ -49,6 +52,36 @@ def named_path(text: str, beside: Path | None = None) -> Path:
     except RuntimeError:
         raise OSError(errno.ENOENT, "there is no such home folder") from None
     return path if beside is None else beside / path
+
+
+def read_small(path: Path, most: int, encoding: str = "utf-8") -> str:
+    """The text of a regular file of at most ``most`` bytes, with line ends as in Unix.
+
+    Devices and pipes are refused: they may have no end, or never begin. Raises OSError, with words
+    for the user, and UnicodeDecodeError.
+    """
+    kind = path.stat().st_mode
+    if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
+        raise OSError(errno.EINVAL, "it is a device or a pipe, not a regular file")
+    with path.open("rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, f"it is larger than {most // MIB} MiB")
+    return data.decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def real_path(path: Path) -> Path:
+    """The path without symbolic links.
+
+    Raises OSError, with words for the user, where the links lead round in a circle.
+    """
+    try:
+        path.stat()
+    except OSError as error:
+        # Path.resolve raises RuntimeError then up to Python 3.12, and nothing from 3.13 on.
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, "its symbolic links lead round in a circle") from None
+    return path.resolve()
 
 
 def is_file(path: Path) -> bool:

@@ -55,7 +55,8 @@ def load(
     master = _master(path)
     reader = Reader()
     root = _read(master, reader, variables)
-    if root is None:
+    # What is more than can be read is not checked either: that takes even longer.
+    if root is None or reader.exhausted:
         raise ManifestError(_in_order(reader.faults, reader.files, Secrets()))
     faults, files = reader.faults, reader.files
 

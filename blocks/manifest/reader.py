@@ -14,10 +14,17 @@ from ruamel.yaml.reader import ReaderError
 
 from blocks.manifest.faults import Fault, nearest, show_path
 from blocks.manifest.tree import Item, Scalar, join, merge
-from blocks.paths import is_file, named_path
+from blocks.paths import is_file, named_path, read_small, real_path
+from blocks.units import MIB
 
 _TAG = "tag:yaml.org,2002:"
 _MAX_ITEMS = 100_000
+_MAX_REFS = 2_000
+_MAX_CHAIN = 50
+_MAX_DEPTH = 100
+_MAX_BYTES = 5 * MIB
+# Above any number that means something; Python refuses to write out those of 4,300 digits.
+_MAX_DIGITS = 40
 # Layers for other tools: what they hold is passed through, references in it included.
 _PASSED_THROUGH = re.compile(r"spec\.(linux|databases\[\d+\])[.\[]")
 
@@ -29,6 +36,14 @@ class Reader:
     faults: list[Fault] = field(default_factory=list)
     files: list[Path] = field(default_factory=list)
     _items: int = 0
+    _refs: int = 0
+    _depth: int = 0
+    _open: set[int] = field(default_factory=set)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether reading was given up, since there is too much of it."""
+        return self._items > _MAX_ITEMS or self._refs > _MAX_REFS
 
     def read(self, path: Path, key: str = "", *, chain: tuple[Path, ...] = ()) -> Item | None:
         """The tree of a file, whose top is ``key`` in the environment; None if it has none.
@@ -54,7 +69,7 @@ class Reader:
             )
 
         try:
-            text = path.read_text(encoding="utf-8-sig")
+            text = read_small(path, _MAX_BYTES, "utf-8-sig")
         except UnicodeDecodeError as error:
             refuse(f"is no UTF-8 text (byte {error.start})", "save it as UTF-8")
             return None
@@ -74,8 +89,9 @@ class Reader:
             column = f" (column {mark.column + 1})" if mark else ""
             refuse(f"is no valid YAML: {what}{column}", line=mark.line + 1 if mark else None)
             return None
-        except (YAMLError, RecursionError, ValueError):
-            refuse("is no valid YAML")
+        except (YAMLError, RecursionError, ValueError) as error:
+            deep = isinstance(error, RecursionError)
+            refuse(*(_TOO_DEEP if deep else ("is no valid YAML",)))
             return None
         if root is None:
             refuse("is empty")
@@ -95,15 +111,8 @@ class Reader:
                     )
                 )
             return Item(None, file, line, key, broken=True)
-        if isinstance(node, MappingNode):
-            return self._mapping(node, file, line, key, chain)
-        if isinstance(node, SequenceNode):
-            item = Item([], file, line, key)
-            item.value = [
-                self._item(child, file, child.start_mark.line + 1, join(key, index), chain)
-                for index, child in enumerate(node.value)
-            ]
-            return item
+        if isinstance(node, MappingNode | SequenceNode):
+            return self._collection(node, file, line, key, chain)
         value = _scalar(node)
         if value is _UNKNOWN:
             item = Item(None, file, line, key, broken=True)
@@ -112,6 +121,37 @@ class Reader:
             )
             return item
         return Item(value, file, line, key)  # type: ignore[arg-type]
+
+    def _collection(
+        self,
+        node: MappingNode | SequenceNode,
+        file: Path,
+        line: int,
+        key: str,
+        chain: tuple[Path, ...],
+    ) -> Item:
+        item = Item(None, file, line, key, broken=True)
+        if id(node) in self._open:
+            self.faults.append(
+                item.fault("refers to itself", "take the alias (*) out of its anchor")
+            )
+            return item
+        if self._depth >= _MAX_DEPTH:
+            self.faults.append(item.fault(*_TOO_DEEP))
+            return item
+        self._open.add(id(node))
+        self._depth += 1
+        try:
+            if isinstance(node, MappingNode):
+                return self._mapping(node, file, line, key, chain)
+            children = [
+                self._item(child, file, child.start_mark.line + 1, join(key, index), chain)
+                for index, child in enumerate(node.value)
+            ]
+            return Item(children, file, line, key)
+        finally:
+            self._depth -= 1
+            self._open.discard(id(node))
 
     def _mapping(
         self, node: MappingNode, file: Path, line: int, key: str, chain: tuple[Path, ...]
@@ -151,28 +191,13 @@ class Reader:
         """The file that ``$ref`` names, with what stands beside ``$ref`` merged over it."""
         assert isinstance(item.value, dict)  # noqa: S101 - only called with mappings
         beside = {name: child for name, child in item.value.items() if name != "$ref"}
-        ref = item.value["$ref"]
         broken = Item(beside or None, item.file, item.line, item.key, broken=True)
-        if not isinstance(ref.value, str) or not ref.value.strip():
-            self.faults.append(
-                ref.fault("must be the path of a file", "such as $ref: ./networks.yaml")
-            )
+        if self.exhausted:
             return broken
         try:
-            target = named_path(ref.value, item.file.parent).resolve()
-            folder = target.is_dir()
-        except OSError as error:
-            self.faults.append(ref.fault(f"{ref.value!r}: {error.strerror}"))
-            return broken
-        if target in chain:
-            names = " -> ".join(show_path(step) for step in (*chain[chain.index(target) :], target))
-            self.faults.append(
-                ref.fault(f"goes round in a circle: {names}", "remove one of these references")
-            )
-            return broken
-        if not is_file(target):
-            what = "is a folder" if folder else "there is no such file"
-            self.faults.append(ref.fault(f"{ref.value!r}: {what}", _neighbours(target, chain)))
+            target = self._target(item.value["$ref"], item.file.parent, chain)
+        except _Refused as refused:
+            self.faults.append(refused.fault)
             return broken
         loaded = self.read(target, item.key, chain=chain)
         if loaded is None:
@@ -181,8 +206,52 @@ class Reader:
         over = Item(beside, item.file, item.line, item.key)
         return merge(over, loaded) if beside else loaded
 
+    def _target(self, ref: Item, folder: Path, chain: tuple[Path, ...]) -> Path:
+        """The file that a ``$ref`` in a folder names. Raises _Refused."""
+        if not isinstance(ref.value, str) or not ref.value.strip():
+            raise _Refused(ref.fault("must be the path of a file", "such as $ref: ./networks.yaml"))
+        self._refs += 1
+        if self._refs > _MAX_REFS:
+            raise _Refused(
+                ref.fault(f"is one of more than {_MAX_REFS} references", "put files together")
+            )
+        if len(chain) > _MAX_CHAIN:
+            raise _Refused(
+                ref.fault(
+                    f"is reached by more than {_MAX_CHAIN} references in a row",
+                    "put files together",
+                )
+            )
+        try:
+            target = real_path(named_path(ref.value, folder))
+            is_folder = target.is_dir()
+            exists = target.exists()
+        except OSError as error:
+            raise _Refused(ref.fault(f"{ref.value!r}: {error.strerror}")) from None
+        if target in chain:
+            names = " -> ".join(show_path(step) for step in (*chain[chain.index(target) :], target))
+            raise _Refused(
+                ref.fault(f"goes round in a circle: {names}", "remove one of these references")
+            )
+        if not is_file(target):
+            what = (
+                "is a device or a pipe, not a regular file" if exists else "there is no such file"
+            )
+            what = "is a folder" if is_folder else what
+            raise _Refused(ref.fault(f"{ref.value!r}: {what}", _neighbours(target, chain)))
+        return target
+
+
+class _Refused(Exception):
+    """A reference leads nowhere."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault)
+        self.fault = fault
+
 
 _UNKNOWN = object()
+_TOO_DEEP = ("is nested too deeply", f"more than {_MAX_DEPTH} levels are not read")
 
 
 @lru_cache(maxsize=64)
@@ -204,7 +273,7 @@ def _scalar(node: Node) -> Scalar | object:
     if kind == "bool":
         return text.lower() == "true"
     try:
-        if kind == "int":
+        if kind == "int" and len(text) <= _MAX_DIGITS:
             digits = text.replace("_", "")
             prefixed = digits.lstrip("+-")[:2].lower() in {"0x", "0o", "0b"}
             return int(digits, 0) if prefixed else int(digits)
@@ -212,7 +281,7 @@ def _scalar(node: Node) -> Scalar | object:
             return float(re.sub(r"\.(inf|nan)", r"\1", text.lower()).replace("_", ""))
     except ValueError:
         return text
-    return text if kind in {"str", "timestamp", "merge"} else _UNKNOWN
+    return text if kind in {"str", "int", "timestamp", "merge"} else _UNKNOWN
 
 
 def _neighbours(target: Path, chain: tuple[Path, ...]) -> str:

@@ -12,13 +12,16 @@ from blocks.manifest.faults import Fault, nearest, show_path
 from blocks.manifest.generated import Generator
 from blocks.manifest.tree import Item, scalars
 from blocks.manifest.vault import Vault, VaultTrouble
-from blocks.paths import named_path
+from blocks.paths import named_path, read_small
+from blocks.units import MIB
 
 MASK = "***"
 SOURCES = ("env", "file", "vault", "gen", "ref")
 _TEMPLATE = re.compile(r"(?P<escape>\$?)\$\{(?P<source>[a-z]+):(?P<spec>[^}|]*)(?P<pipes>[^}]*)\}")
 _PASSED_THROUGH = re.compile(r"spec\.(linux|databases)\b")
 _LONGEST_PASSWORD = 4096
+_LARGEST_FILE = MIB
+_LONGEST_CHAIN = 50
 
 
 class Secrets:
@@ -192,7 +195,7 @@ class Resolver:
     def _file(self, spec: str, item: Item) -> str:
         try:
             path = named_path(spec, item.file.parent)
-            text = path.read_text(encoding="utf-8")
+            text = read_small(path, _LARGEST_FILE)
         except UnicodeDecodeError:
             raise _Unresolved(f"the file {spec} is no UTF-8 text") from None
         except OSError as error:
@@ -222,7 +225,7 @@ class Resolver:
         given = [part.partition("=")[2] if "=" in part else part for part in rest]
         if kind == "password":
             length = given[0] if given else ""
-            if not length.isdecimal() or not 1 <= int(length) <= _LONGEST_PASSWORD:
+            if not _is_number(length) or not 1 <= int(length) <= _LONGEST_PASSWORD:
                 raise _Unresolved("the password needs its length in characters", _FORMS["gen"])
             label = given[1] if len(given) > 1 else ""
             return _Value(self._made(lambda maker: maker.password(int(length), label)), secret=True)
@@ -263,6 +266,8 @@ class Resolver:
             start = next(index for index, item in enumerate(self._open) if item is target)
             chain = " -> ".join(item.key for item in (*self._open[start:], target))
             raise _Unresolved(f"refers to itself: {chain}", "remove one of these references")
+        if len(self._open) > _LONGEST_CHAIN:
+            raise _Unresolved(f"is reached by more than {_LONGEST_CHAIN} references in a row")
         self._settle(target)
         if target.broken or target.value is None:
             raise _Unresolved(f"{spec!r} has no value")
@@ -278,13 +283,18 @@ _FORMS = {
 }
 
 
+def _is_number(text: str) -> bool:
+    """Whether a text is a number of a length that means something."""
+    return text.isdecimal() and len(text) < 10
+
+
 def _find(root: Item, spec: str) -> Item | None:
     """The item at a dotted path. Keys may hold dots themselves: the longest one that fits wins."""
     if not spec:
         return root
     if isinstance(root.value, list):
         head, _, rest = spec.lstrip("[").replace("]", "", 1).partition(".")
-        found = root.get(int(head)) if head.isdecimal() else None
+        found = root.get(int(head)) if _is_number(head) else None
         return _find(found, rest) if found is not None else None
     if not isinstance(root.value, dict):
         return None

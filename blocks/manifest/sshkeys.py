@@ -10,7 +10,8 @@ from pathlib import Path
 
 from blocks.manifest.faults import Fault
 from blocks.manifest.tree import Item
-from blocks.paths import named_path
+from blocks.paths import named_path, read_small
+from blocks.units import MIB
 
 _TYPES = (
     "ssh-ed25519",
@@ -133,7 +134,7 @@ def _content(item: Item, text: str, shown: str, files: list[Path]) -> str:
         )
     try:
         path = named_path(text, item.file.parent)
-        content = path.read_text(encoding="utf-8")
+        content = read_small(path, MIB)
     except UnicodeDecodeError:
         raise _Refused(f"the key file {shown} is no text") from None
     except OSError as error:

@@ -11,6 +11,8 @@ from blocks.manifest.faults import Fault, show_path
 
 Scalar = str | int | float | bool | None
 
+_MAX_DIGITS = 40
+
 
 @dataclass(slots=True, eq=False)
 class Item:
@@ -78,7 +80,8 @@ class Item:
         found = self.get(*path)
         value = None if found is None else found.value
         if isinstance(value, str) and value.strip().isdecimal():
-            return int(value)
+            # No number here has that many digits, and int() refuses 4,300 of them.
+            return int(value) if len(value) <= _MAX_DIGITS else None
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
     def flag(self, *path: str | int) -> bool:

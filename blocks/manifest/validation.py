@@ -15,6 +15,9 @@ from blocks.manifest.tree import Item, plain
 
 M = TypeVar("M", bound=BaseModel)
 
+# Nobody reads more of them, and looking for what was meant takes its time with each.
+_MOST_ERRORS = 1_000
+
 _WANTED = {
     "string": "must be text",
     "int": "must be a whole number",
@@ -53,18 +56,20 @@ def validate(model: type[M], root: Item, faults: list[Fault]) -> M | None:
         return model.model_validate(plain(root))
     except ValidationError as error:
         errors = error.errors(include_url=False, include_input=False)
-    for each in errors:
+    known = {_identity(fault) for fault in faults}
+    for each in errors[:_MOST_ERRORS]:
         fault = _fault(model, root, each)
         # What stands in defaults is refused once for every node that it is merged under.
-        if fault is not None and not any(_same(fault, known) for known in faults):
+        if fault is not None and _identity(fault) not in known:
+            known.add(_identity(fault))
             faults.append(fault)
     return None
 
 
-def _same(one: Fault, other: Fault) -> bool:
-    return (one.file, one.line, one.problem) == (other.file, other.line, other.problem) and (
-        one.key == other.key or one.problem != "is missing"
-    )
+def _identity(fault: Fault) -> tuple[str, int | None, str, str]:
+    """What two faults share that say the same."""
+    key = fault.key if fault.problem == "is missing" else ""
+    return fault.file, fault.line, fault.problem, key
 
 
 def _fault(model: type[BaseModel], root: Item, error: ErrorDetails) -> Fault | None:
