@@ -7,7 +7,7 @@ from typing import Any
 from blocks.manifest.guest import Disk, Guest, SharedDisk
 from blocks.proxmox.properties import decode_boot, encode_boot, encode_disk, encode_drive
 from tasks.drives import INSTALL_DRIVE, SEED_DRIVE, drive_volume, in_turn, install_boot
-from tasks.errors import StageError
+from tasks.errors import StageError, keeping_state
 from tasks.journal import entry_for, write_entry
 from tasks.live import Live, config_path, unless_changed
 from tasks.media import install_iso
@@ -30,14 +30,16 @@ def attach(run: RunRef, node: str) -> Outcome:
     entry = None
     if shared and not here.made(live.mark):
         entry = entry_for(guest, dict.fromkeys(shared))
-        write_entry(here.environment.name, here.run.run_id, entry)
+        with keeping_state():
+            write_entry(here.environment.name, here.run.run_id, entry)
     for part in in_turn({**wanted, **unless_changed(live.config)}):
         here.client.run("PUT", config_path(guest), **part)
     if entry is not None:
         now = here.require(guest).config
         after = {slot: now.get(slot) for slot in shared}
         done = entry.model_copy(update={"after": after})
-        write_entry(here.environment.name, here.run.run_id, done)
+        with keeping_state():
+            write_entry(here.environment.name, here.run.run_id, done)
     return Outcome(status="done", detail=", ".join(sorted(wanted)))
 
 

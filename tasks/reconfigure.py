@@ -7,7 +7,7 @@ from typing import Any
 from blocks.manifest.guest import Guest
 from blocks.units import format_size
 from tasks.drives import in_turn
-from tasks.errors import StageError
+from tasks.errors import StageError, keeping_state
 from tasks.journal import entry_for, write_entry
 from tasks.live import Live, config_path
 from tasks.plan import diff, update_params
@@ -50,7 +50,8 @@ def apply(here: Session, guest: Guest, live: Live) -> None:
         {key: live.config.get(key) for key in touched},
         grown=tuple(slot for slot, _ in wanted.resizes),
     )
-    write_entry(here.environment.name, here.run.run_id, entry)
+    with keeping_state():
+        write_entry(here.environment.name, here.run.run_id, entry)
     if changed:
         if digest := live.config.get("digest"):
             changed["digest"] = digest  # refuse where somebody else wrote in between
@@ -65,4 +66,6 @@ def apply(here: Session, guest: Guest, live: Live) -> None:
         )
     now = here.require(guest).config
     after = {key: now.get(key) for key in touched}
-    write_entry(here.environment.name, here.run.run_id, entry.model_copy(update={"after": after}))
+    with keeping_state():
+        done = entry.model_copy(update={"after": after})
+        write_entry(here.environment.name, here.run.run_id, done)

@@ -104,6 +104,23 @@ def test_an_update_refuses_to_write_over_what_somebody_else_wrote_meanwhile(
     assert place.config()["memory"] == "1024"
 
 
+def test_a_state_folder_that_cannot_be_written_is_named_and_nothing_is_changed(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brought_up(place, iso=False)
+    blocked = place.folder / "a-file"
+    blocked.write_text("")
+    monkeypatch.setenv("PROXFLOW_STATE_DIR", str(blocked))
+
+    manifest = place.write(changed(place))
+    with opened(manifest, OTHER_RUN) as here, pytest.raises(StageError) as refused:
+        update.fn(here.run, "n1")
+
+    assert refused.value.message == f"cannot write to the state folder {blocked}: Not a directory"
+    assert "PROXFLOW_STATE_DIR" in str(refused.value.advice)
+    assert place.config()["memory"] == "1024"
+
+
 def test_a_rollback_sets_back_every_value_and_removes_added_disks(place: Place) -> None:
     brought_up(place, iso=False)
     before, volumes = config(place), place.volumes()
