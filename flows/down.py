@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from cyclopts import App
@@ -79,11 +80,14 @@ def down(
                 on_event=listener(),
             )
             troubles = happen("on_teardown_success", everyone) if fleet.ok else ()
+            guests = set(map(label_of, removal.guests))
+            gone = tuple(node.node for node in fleet.nodes if node.ok)
             result = DownResult(
                 env=here.environment.name,
                 run_id=here.run.run_id,
                 ok=fleet.ok,
-                removed=tuple(node.node for node in fleet.nodes if node.ok),
+                removed=tuple(label for label in gone if label in guests),
+                swept=swept(removal, gone),
                 left=tuple(node.node for node in fleet.nodes if not node.ok),
                 errors=tuple(map(str, fleet.failures)),
                 warnings=(*map(str, removal.findings), *troubles),
@@ -96,6 +100,11 @@ def down(
         return Failed(message="\n".join([result.summary, *result.errors]), data=data)
 
     return told(body)
+
+
+def swept(removal: Removal, labels: Collection[str]) -> tuple[str, ...]:
+    """Volume ids of the seed ISOs that go with these guests."""
+    return tuple(seed.volume.volid for seed in removal.seeds if seed.name.guest in labels)
 
 
 def down_jobs(run: RunRef, removal: Removal, *, force: bool) -> tuple[NodeJob, ...]:
@@ -167,12 +176,12 @@ def main(
         if dry_run or not (removal.guests or removal.seeds):
             if json:
                 gone = tuple(label_of(found) for found in removal.guests)
-                would = DownResult(env=name, run_id="", ok=True, removed=gone)
+                seeds = tuple(seed.volume.volid for seed in removal.seeds)
+                would = DownResult(env=name, run_id="", ok=True, removed=gone, swept=seeds)
                 print_json(would.model_dump(mode="json"))
             return
         warm()
-        guests = count(len(removal.guests), "guest")
-        confirm(f"Delete {guests} of {name} on {where} with all their disks?", yes=yes)
+        confirm(question(removal, f"of {name} on {where}"), yes=yes)
         ended = run_locally(
             down,
             manifest=str(manifest.resolve()),
@@ -185,6 +194,13 @@ def main(
         result = DownResult.model_validate(ended.result)
     show(result, manifest=str(manifest), json=json)
     raise SystemExit(int(Exit.DONE if ended.ok else Exit.FAILED))
+
+
+def question(removal: Removal, whose: str) -> str:
+    """What is to be confirmed: guests with their disks, or only seed ISOs that were left."""
+    if removal.guests:
+        return f"Delete {count(len(removal.guests), 'guest')} {whose} with all their disks?"
+    return f"Delete {count(len(removal.seeds), 'seed ISO')} {whose}?"
 
 
 def show_removal(removal: Removal, environment: Environment) -> None:

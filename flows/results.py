@@ -56,12 +56,17 @@ class UpResult(Model):
 
 
 class DownResult(Model):
-    """What was removed, by the operator's names; errors and warnings one line each."""
+    """What was removed, by the operator's names; errors and warnings one line each.
+
+    ``removed`` and ``left``: guests, and in ``left`` also guests that are gone but whose seed ISOs
+    are not. ``swept``: volume ids of the seed ISOs that were removed.
+    """
 
     env: str
     run_id: str
     ok: bool
     removed: tuple[str, ...] = ()
+    swept: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -69,15 +74,22 @@ class DownResult(Model):
 
     @property
     def summary(self) -> str:
-        """``3 guests removed, 1 left``."""
-        left = f", {len(self.left)} left" if self.left else ""
-        return f"{count(len(self.removed), 'guest')} removed{left}"
+        """``3 guests removed, 3 seed ISOs removed, 1 left``."""
+        parts = []
+        if self.removed or not self.swept:
+            parts.append(f"{count(len(self.removed), 'guest')} removed")
+        if self.swept:
+            parts.append(f"{count(len(self.swept), 'seed ISO')} removed")
+        if self.left:
+            parts.append(f"{len(self.left)} left")
+        return ", ".join(parts)
 
     def markdown(self) -> str:
         """The result as a Prefect artifact."""
         lines = [f"### {self.env} down: {self.summary}", ""]
         for title, names in (
             ("Removed", self.removed),
+            ("Seed ISOs removed", self.swept),
             ("Left", self.left),
             ("Errors", self.errors),
             ("Warnings", self.warnings),

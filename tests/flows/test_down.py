@@ -196,9 +196,15 @@ def test_seeds_without_a_guest_go_with_the_environment(place: Place, run: Comman
         client.run("POST", f"/nodes/pve2/qemu/{place.vmid(2)}/status/stop")
         client.run("DELETE", f"/nodes/pve2/qemu/{place.vmid(2)}")
 
-    run.good("down", manifest, "--yes")
+    said = run.good("down", manifest, "--only", "n1", "--yes", "--json")
+    assert (said.json()["removed"], len(said.json()["swept"])) == (["n1"], 1)
+    (left,) = place.volumes()
+    said = run.good("down", manifest, "--yes")
 
     assert place.volumes() == []
+    assert f"{place.env}: 1 seed ISO removed" in said.out
+    assert "guest" not in said.out
+    assert left.partition("/")[2] in said.err
 
 
 def test_hooks_that_are_declared_for_the_end_run_around_it(place: Place, run: Commands) -> None:
