@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from ipaddress import ip_interface, ip_network
+from ipaddress import IPv4Address, IPv6Address, ip_interface, ip_network
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, IPvAnyAddress, WithJsonSchema
@@ -15,6 +15,10 @@ _TAG = re.compile(r"[a-z0-9_][a-z0-9_.+-]*")
 _MAC = re.compile(r"[0-9A-F]{2}(?::[0-9A-F]{2}){5}")
 _CHECKSUM = re.compile(r"(?:sha256:)?(?P<hex>[0-9A-Fa-f]{64})")
 _URL = re.compile(r"https?://[^\s/@?#]+/[^\s#]*")
+_STORAGE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
+_BRIDGE = re.compile(r"[A-Za-z0-9_.-]{1,15}")
+# These would end a value in a property string of Proxmox VE, or the line that it is on.
+_UNFIT = re.compile(r"[,\x00-\x1f\x7f]")
 _SLOT = re.compile(r"scsi(?:[12]?[0-9]|30)|virtio(?:[0-9]|1[0-5])|sata[0-5]|ide[0-3]")
 
 DNS_RULE = "use letters, digits and dashes, at most 63, no dash at either end"
@@ -83,8 +87,65 @@ def _slot(text: str) -> str:
     return text
 
 
+def _storage(text: str) -> str:
+    if not _STORAGE.fullmatch(text):
+        raise ValueError(
+            "is no storage id; write it as Proxmox VE lists it: a letter first,"
+            " then letters, digits, '-', '_' and '.'"
+        )
+    return text
+
+
+def _class_or_storage(text: str) -> str:
+    if not text or ":" in text or _UNFIT.search(text):
+        raise ValueError(
+            "names neither a storage class nor a storage; commas, colons and control characters"
+            " are in no such name"
+        )
+    return text
+
+
+def _bridge(text: str) -> str:
+    if not _BRIDGE.fullmatch(text):
+        raise ValueError(
+            "is no name of a bridge; use up to 15 letters, digits, '-', '_' and '.', such as vmbr0"
+        )
+    return text
+
+
+def _card_model(text: str) -> str:
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", text):
+        raise ValueError("is no model of a network card; write one such as virtio or e1000")
+    return text
+
+
+def _iso_image(text: str) -> str:
+    if _UNFIT.search(text):
+        raise ValueError(
+            "has a comma or a control character; rename the ISO: Proxmox VE cannot attach it"
+        )
+    storage, colon, volume = text.rpartition(":")
+    name = volume.removeprefix("iso/")
+    if colon and not _STORAGE.fullmatch(storage):
+        raise ValueError("is no volume id; write STORAGE:iso/NAME.iso")
+    if not name or name in {".", ".."} or "/" in name or "\\" in name:
+        raise ValueError(
+            "is no file name of an ISO; write NAME.iso without a folder, or STORAGE:iso/NAME.iso"
+        )
+    return text
+
+
+def _address(value: Any) -> Any:
+    if isinstance(value, IPv4Address | IPv6Address):
+        return value
+    # A number is one to ipaddress too, and true is 0.0.0.1.
+    if not isinstance(value, str) or "%" in value:
+        raise ValueError("is no IP address; write it such as 10.0.0.11")
+    return value.strip()
+
+
 def _interface(text: Any) -> Any:
-    if not isinstance(text, str) or "/" not in text:
+    if not isinstance(text, str) or "/" not in text or "%" in text:
         raise ValueError("needs its prefix length, such as 10.0.0.11/24")
     try:
         address = ip_interface(text.strip())
@@ -100,7 +161,7 @@ def _interface(text: Any) -> Any:
 
 
 def _network(text: Any) -> Any:
-    if not isinstance(text, str) or "/" not in text:
+    if not isinstance(text, str) or "/" not in text or "%" in text:
         raise ValueError("is no network; write it with its prefix length, such as 10.0.0.0/24")
     try:
         return str(ip_network(text.strip()))
@@ -115,7 +176,7 @@ def _network(text: Any) -> Any:
 
 def _address_or_interface(text: Any) -> Any:
     try:
-        ip_interface(text if isinstance(text, str) else "")
+        ip_interface(text.strip() if isinstance(text, str) and "%" not in text else "")
     except ValueError:
         raise ValueError("is no IP address, such as 10.0.0.11 or 10.0.0.11/24") from None
     return text.strip()
@@ -177,7 +238,12 @@ Mac = Annotated[str, AfterValidator(_mac)]
 Slot = Annotated[str, AfterValidator(_slot)]
 Checksum = Annotated[str, AfterValidator(_checksum)]
 IsoOrigin = Annotated[str, AfterValidator(_iso_origin)]
-Ip = IPvAnyAddress
+IsoImage = Annotated[str, AfterValidator(_iso_image)]
+StorageId = Annotated[str, AfterValidator(_storage)]
+ClassOrStorage = Annotated[str, AfterValidator(_class_or_storage)]
+Bridge = Annotated[str, AfterValidator(_bridge)]
+CardModel = Annotated[str, AfterValidator(_card_model)]
+Ip = Annotated[IPvAnyAddress, BeforeValidator(_address)]
 Interface = Annotated[
     str, BeforeValidator(_interface), WithJsonSchema({"type": "string", "pattern": "/|\\$\\{"})
 ]

@@ -8,14 +8,19 @@ from pydantic import Field, model_validator
 
 from blocks.manifest.fields import (
     AddressOrInterface,
+    Bridge,
+    CardModel,
     Checksum,
+    ClassOrStorage,
     DnsName,
     Interface,
     Ip,
+    IsoImage,
     IsoOrigin,
     Mac,
     Size,
     Slot,
+    StorageId,
     Tags,
 )
 from blocks.manifest.kickstart import Kickstart
@@ -50,13 +55,13 @@ class Resources(Model):
         description="Machine type; q35 where the firmware is ovmf, i440fx otherwise",
         examples=["q35"],
     )
-    efi_storage: str | None = Field(
+    efi_storage: ClassOrStorage | None = Field(
         default=None,
         description="Storage class or storage of the EFI variables; that of the root disk if unset",
         examples=["local-lvm"],
     )
     secure_boot: bool = Field(default=False, description="Enrol the Secure Boot keys (ovmf)")
-    tpm_storage: str | None = Field(
+    tpm_storage: ClassOrStorage | None = Field(
         default=None,
         description="Storage class or storage of a TPM 2.0; no TPM if unset",
         examples=["local-lvm"],
@@ -86,7 +91,7 @@ class NicSpec(Model):
         examples=["net0"],
     )
     usage: Usage | None = Field(default=None, description="What it is for", examples=["public"])
-    bridge: str | None = Field(
+    bridge: Bridge | None = Field(
         default=None,
         description="Bridge of the Proxmox VE node; that of the zone, else vmbr0",
         examples=["vmbr0"],
@@ -116,7 +121,7 @@ class NicSpec(Model):
     vlan: int | None = Field(
         default=None, ge=1, le=4094, description="VLAN; that of the zone if unset", examples=[120]
     )
-    model: str = Field(default="virtio", description="Emulated card", examples=["virtio"])
+    model: CardModel = Field(default="virtio", description="Emulated card", examples=["virtio"])
     firewall: bool = Field(default=False, description="Filter with the Proxmox VE firewall")
     mtu: int | None = Field(default=None, ge=1, le=65520, description="MTU", examples=[9000])
     rate: float | None = Field(default=None, gt=0, description="Limit in MB/s", examples=[100])
@@ -131,7 +136,7 @@ class DiskSpec(Model):
     storage_class: str | None = Field(
         default=None, description="Name of a storage class", examples=["fast"]
     )
-    storage: str | None = Field(
+    storage: StorageId | None = Field(
         default=None, description="A storage itself; wins over the class", examples=["local-lvm"]
     )
     interface: Slot | None = Field(
@@ -167,8 +172,8 @@ class DiskSpec(Model):
 class Iso(Model):
     """The install ISO."""
 
-    storage: str = Field(min_length=1, description="Storage of the ISO", examples=["local"])
-    image: str = Field(
+    storage: StorageId = Field(min_length=1, description="Storage of the ISO", examples=["local"])
+    image: IsoImage = Field(
         min_length=1,
         description="File name of the ISO, or a whole volume id",
         examples=["Rocky-9.6-x86_64-dvd.iso"],
@@ -186,7 +191,7 @@ class Iso(Model):
         description="SHA-256 of the source; needed for a URL",
         examples=["sha256:" + "0123456789abcdef" * 4],
     )
-    kickstart_storage: str | None = Field(
+    kickstart_storage: StorageId | None = Field(
         default=None,
         description="Storage of the seed ISO; that of the ISO if unset",
         examples=["local"],

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field
 
-from blocks.manifest.fields import Ip, Network
+from blocks.manifest.fields import Bridge, Ip, Network
 from blocks.model import Model
 
 
@@ -23,7 +23,7 @@ class Zone(Model):
     search: tuple[str, ...] = Field(
         default=(), description="DNS search domains", examples=[["example.com"]]
     )
-    bridge: str | None = Field(
+    bridge: Bridge | None = Field(
         default=None,
         description="Bridge of network cards that name none themselves",
         examples=["vmbr0"],

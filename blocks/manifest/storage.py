@@ -6,13 +6,14 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field
 
+from blocks.manifest.fields import StorageId
 from blocks.model import Model
 
 
 class StorageClass(Model):
     """A storage of the Proxmox VE cluster under the manifest's own name."""
 
-    backend: str = Field(
+    backend: StorageId = Field(
         min_length=1, description="Id of the Proxmox VE storage", examples=["local-lvm"]
     )
     shared: bool = Field(
