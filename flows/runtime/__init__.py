@@ -35,6 +35,7 @@ from prefect.settings import (
 
 from flows.runtime.console import quiet_console
 from flows.runtime.history import BOUND, flush, settle
+from flows.runtime.network import unproxied
 from flows.runtime.server import RuntimeUnavailable, TemporaryServer, find_server
 from tasks.limits import PRIVATE_API
 from tasks.stage import task_runs_of_this_process
@@ -52,6 +53,8 @@ __all__ = [
 Say = Callable[[str], None]
 
 _BOUND_AFTER_EXCEPTION: Final = 5.0
+# In the text of the bare RuntimeError that Prefect's engine raises (prefect 3.9.1).
+_UNREACHED: Final = "Failed to reach API"
 
 _warmed: list[TemporaryServer] = []
 _warm_lock = threading.Lock()
@@ -118,6 +121,8 @@ def prefect_runtime(say: Say | None = None) -> Iterator[Runtime]:
             stack.enter_context(pointed_at(url))
         elif PREFECT_API_URL.value() is None:
             stack.enter_context(pointed_at(url, private=False))
+        else:
+            stack.enter_context(_variables(unproxied(url)))
         stack.enter_context(quiet_console())
         # A heartbeat thread is joined at the end of every synchronous flow, which takes a second.
         stack.enter_context(temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}))
@@ -136,9 +141,20 @@ def run_flow(flow: Flow[..., Any], /, **parameters: object) -> FlowRunResult:
     """Run a flow, and return how it ended instead of raising.
 
     SIGINT still raises ``KeyboardInterrupt``, after the flow run has been recorded as Crashed and
-    its hooks have run; SIGTERM ends the process.
+    its hooks have run; SIGTERM ends the process. Raises :class:`RuntimeUnavailable` when the API
+    cannot be reached, so that the run could not begin.
     """
-    state = cast(State[Any], flow(**parameters, return_state=True))
+    try:
+        state = cast(State[Any], flow(**parameters, return_state=True))
+    except RuntimeError as error:
+        # The engine's own: an exception of the flow is in the state.
+        if _UNREACHED not in str(error):
+            raise
+        raise RuntimeUnavailable(
+            f"The Prefect API at {PREFECT_API_URL.value()} answers, but not to Prefect's client.\n"
+            "  next: look at the proxy in HTTP_PROXY, HTTPS_PROXY and ALL_PROXY (NO_PROXY exempts a"
+            " host), and at PREFECT_API_AUTH_STRING."
+        ) from None
     failure: BaseException | None = None
     result: Any = None
     value = state.result(raise_on_failure=False)
@@ -155,9 +171,16 @@ def run_flow(flow: Flow[..., Any], /, **parameters: object) -> FlowRunResult:
 def pointed_at(url: str | None, *, private: bool = True) -> Iterator[None]:
     """Point this process, all of its threads and the processes it starts at a server.
 
-    With None, at none. ``private``: nobody on another machine uses it.
+    With None, at none. ``private``: nobody on another machine uses it. A proxy is kept out of the
+    way to a server on the loopback interface.
     """
-    wanted = {"PREFECT_API_URL": url, PRIVATE_API: url if private else None}
+    api = {"PREFECT_API_URL": url, PRIVATE_API: url if private else None}
+    with _variables({**api, **unproxied(url)}):
+        yield
+
+
+@contextlib.contextmanager
+def _variables(wanted: Mapping[str, str | None]) -> Iterator[None]:
     before = {name: os.environ.get(name) for name in wanted}
     _set(wanted)
     try:

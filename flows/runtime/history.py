@@ -44,6 +44,8 @@ def settle(task_runs: Iterable[UUID], seconds: float = BOUND) -> int:
 def _ended(task_runs: set[UUID]) -> set[UUID]:
     ids = list(task_runs)
     ended: set[UUID] = set()
+    if not ids:
+        return ended
     with get_client(sync_client=True) as client:
         for start in range(0, len(ids), _PAGE):
             page = ids[start : start + _PAGE]

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 from typing import IO, Final
 
@@ -23,8 +24,10 @@ from prefect.settings import (
     get_current_settings,
 )
 
+from flows.runtime.network import certificate_trouble, unproxied
+
 USUAL_URL: Final = "http://127.0.0.1:4200/api"
-STARTUP_BOUND: Final = 60.0
+STARTUP_BOUND: Final = 120.0
 
 _CHILD: Final = Path(__file__).with_name("child.py")
 
@@ -70,8 +73,11 @@ def find_server() -> str | None:
     """The address of a server to use, None where a temporary one is needed.
 
     The one that the environment or the active profile names; else one at the usual address.
-    Raises :class:`RuntimeUnavailable` when the named one does not answer.
+    Raises :class:`RuntimeUnavailable` when the named one does not answer, and when the environment
+    names a file of certificates that Prefect's client could not read.
     """
+    if trouble := certificate_trouble():
+        raise RuntimeUnavailable(trouble)
     named: str | None = PREFECT_API_URL.value()
     if named is None:
         return USUAL_URL if answers(USUAL_URL, 1.0) else None
@@ -117,13 +123,14 @@ class TemporaryServer:
         return self._process.pid
 
     def wait(self, seconds: float | None = None) -> str:
-        """The address, once healthy; waits 60 s, or as long as Prefect's setting says if longer.
+        """The address, once healthy; waits 120 s, or as long as Prefect's setting says if longer.
 
         Raises :class:`RuntimeUnavailable`.
         """
         if seconds is None:
             seconds = max(STARTUP_BOUND, PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS.value())
         # The socket listens already: a request waits in its queue until the server takes it.
+        began = time.monotonic()
         probe = threading.Event()
         healthy: list[bool] = []
 
@@ -137,14 +144,22 @@ class TemporaryServer:
                 break
         if healthy == [True]:
             return self.url
+        # A server that failed closes its socket, and the question ends before its time.
+        slow = time.monotonic() - began >= seconds
         self.stop()
         self._log.seek(0)
         tail = self._log.read().decode(errors="replace").strip().splitlines()[-5:]
+        said = "".join(f"\n  | {line}" for line in tail)
+        home = get_current_settings().home
+        if slow:
+            raise RuntimeUnavailable(
+                f"The temporary Prefect server did not answer within {seconds:.0f} s.{said}\n"
+                "  next: try again; or start one with `prefect server start`, which the next run"
+                f" uses. Its database is in {home}."
+            )
         raise RuntimeUnavailable(
-            "The temporary Prefect server did not start:\n"
-            + "\n".join(f"  | {line}" for line in tail)
-            + f"\n  next: look at {get_current_settings().home}, or start `prefect server start`"
-            " and set PREFECT_API_URL."
+            f"The temporary Prefect server did not start:{said or ' it gave no reason.'}\n"
+            f"  next: look at {home}, or start `prefect server start` and set PREFECT_API_URL."
         )
 
     def stop(self, seconds: float = 5.0) -> None:
@@ -168,4 +183,5 @@ def _environment() -> dict[str, str]:
     for name in ("PREFECT_API_URL", "PREFECT_API_KEY"):
         environment.pop(name, None)
     recorder = {key: os.environ.get(key, value) for key, value in _RECORDER.items()}
-    return {**environment, **recorder, **_TEMPORARY}
+    exempted = unproxied("http://127.0.0.1", environment)
+    return {**environment, **exempted, **recorder, **_TEMPORARY}

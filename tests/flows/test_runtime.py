@@ -1,15 +1,18 @@
+import os
 import signal
 import sqlite3
 import time
 from pathlib import Path
 
 import pytest
+from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import GlobalConcurrencyLimitUpdate
 from prefect.settings import PREFECT_API_URL
 
-from flows.runtime import RuntimeUnavailable, pointed_at, prefect_runtime
-from flows.runtime.server import answers
+from flows.runtime import RuntimeUnavailable, pointed_at, prefect_runtime, run_flow
+from flows.runtime.network import unproxied
+from flows.runtime.server import TemporaryServer, answers
 from tasks.limits import api_is_private, ensure_limits
 from tests.flows.processes import Program, eventually, prefect_server, program
 from tests.flows.runtime_program import LANE
@@ -206,3 +209,85 @@ def test_a_temporary_server_that_cannot_start_says_why(tmp_path: Path) -> None:
 
     assert code == 1
     assert any("The temporary Prefect server did not start" in line for line in run.lines)
+
+
+PROXIES = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), "http://127.0.0.1:1")
+
+
+def test_a_proxy_is_not_asked_for_a_temporary_server(home: Path, notes: Path) -> None:
+    args = ("-m", "tests.flows.runtime_program", "instant", str(notes), "count=1")
+
+    with Program(*args, home=home, variables={**PROXIES, "NO_PROXY": ""}) as run:
+        code = run.rest()
+
+    assert code == 0, "\n".join(run.lines)
+
+
+def test_a_proxy_is_not_asked_for_a_named_server_on_loopback(
+    prefect_api: str, home: Path, notes: Path
+) -> None:
+    args = ("-m", "tests.flows.runtime_program", "instant", str(notes), "count=1")
+
+    with Program(*args, home=home, api=prefect_api, variables=PROXIES) as run:
+        code = run.rest()
+
+    assert code == 0, "\n".join(run.lines)
+
+
+def test_only_hosts_on_loopback_are_exempted_from_the_proxy_besides_those_that_are() -> None:
+    known = {"NO_PROXY": "corp.example"}
+
+    exempted = "corp.example,127.0.0.1"
+    assert unproxied("http://127.0.0.1:4200/api", known) == {
+        "NO_PROXY": exempted,
+        "no_proxy": exempted,
+    }
+    assert unproxied("http://[::1]:4200/api", {})["no_proxy"] == "::1"
+    assert unproxied("https://prefect.example/api", known) == {}
+
+
+def test_the_exemption_from_the_proxy_ends_with_the_runtime(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NO_PROXY", "corp.example")
+    monkeypatch.delenv("no_proxy", raising=False)
+
+    with pointed_at("http://localhost:9/api"):
+        inside = os.environ["no_proxy"]
+
+    assert inside == "corp.example,localhost"
+    assert (os.environ["NO_PROXY"], os.environ.get("no_proxy")) == ("corp.example", None)
+
+
+@pytest.mark.parametrize("content", [None, "no certificate"])
+def test_an_unusable_file_of_certificates_is_said_with_the_variable_that_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None
+) -> None:
+    file = tmp_path / "ca.pem"
+    if content is not None:
+        file.write_text(content)
+    monkeypatch.setenv("SSL_CERT_FILE", str(file))
+
+    with pytest.raises(RuntimeUnavailable, match=r"SSL_CERT_FILE.*ca\.pem"), prefect_runtime():
+        pass
+
+
+def test_a_temporary_server_that_is_only_slow_is_told_from_one_that_failed() -> None:
+    server = TemporaryServer()
+
+    with pytest.raises(RuntimeUnavailable, match=r"did not answer within 0 s.*\n.*try again"):
+        server.wait(0.01)
+
+
+def test_an_api_that_prefects_client_cannot_reach_is_said_in_words(
+    prefect_api: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {**PROXIES, "NO_PROXY": "x.example", "no_proxy": "x.example"}.items():
+        monkeypatch.setenv(name, value)
+
+    @flow
+    def nothing() -> None:
+        pass
+
+    with pytest.raises(RuntimeUnavailable, match="HTTP_PROXY"):
+        run_flow(nothing)
