@@ -6,8 +6,10 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import IntEnum
+from io import TextIOWrapper
+from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 from rich.console import Console
@@ -21,15 +23,49 @@ from tasks.masking import masked
 # Results go to standard output, everything said on the way to standard error.
 # Where no terminal says how wide it is, tables are not squeezed into 80 columns.
 _WIDE = 160
+# Narrower tables have no room for anything but dots.
+_NARROW = 40
 
 
-def _console(stream: TextIO, *, stderr: bool) -> Console:
-    known = stream.isatty() or "COLUMNS" in os.environ
-    return Console(stderr=stderr, highlight=False, width=None if known else _WIDE)
+class Results(Console):
+    """Standard output. Where it takes nothing more, the command says so and fails."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """As rich prints. Exits 1."""
+        try:
+            super().print(*objects, **options)
+        except OSError as error:
+            _unwritable(error)
 
 
-out = _console(sys.stdout, stderr=False)
-err = _console(sys.stderr, stderr=True)
+class Talk(Console):
+    """Standard error. Where it takes nothing more, a run goes on without it."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """As rich prints."""
+        with suppress(OSError):
+            super().print(*objects, **options)
+
+
+def _open_stream(stream: TextIO | None) -> TextIO:
+    """A stream that never fails on a character; one that the caller has closed takes everything."""
+    if stream is None:
+        return Path(os.devnull).open("w")
+    if isinstance(stream, TextIOWrapper):
+        stream.reconfigure(errors="backslashreplace")
+    return stream
+
+
+def _width(stream: TextIO) -> int | None:
+    """Columns, None for those of the terminal."""
+    if not stream.isatty() and "COLUMNS" not in os.environ:
+        return _WIDE
+    return _NARROW if Console(file=stream).width < _NARROW else None
+
+
+sys.stdout, sys.stderr = _open_stream(sys.stdout), _open_stream(sys.stderr)
+out = Results(highlight=False, width=_width(sys.stdout))
+err = Talk(stderr=True, highlight=False, width=_width(sys.stderr))
 
 POLICY = "PROXFLOW_CONFIRM"
 
@@ -126,5 +162,19 @@ def confirm(question: str, *, yes: bool, ask: Callable[[str], str] = input) -> N
 
 
 def print_json(document: Any) -> None:
-    """A result for programs, on standard output."""
-    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    """A result for programs, on standard output. Exits 1 where that takes nothing more."""
+    plain = not (sys.stdout.encoding or "").lower().startswith("utf")
+    try:
+        sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=plain) + "\n")
+        sys.stdout.flush()
+    except OSError as error:
+        _unwritable(error)
+
+
+def _unwritable(error: OSError) -> NoReturn:
+    # What is still in the buffer goes nowhere, or the interpreter fails on it once more.
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+    fail(f"cannot write to standard output: {error.strerror or error}")
