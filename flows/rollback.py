@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 from cyclopts import App, Parameter
 from prefect import flow
@@ -24,7 +24,7 @@ from flows.terminal import Exit, confirm, err, fail, faults_shown, out, print_js
 from flows.undo import summary, undone_markdown
 from tasks.found import FoundGuest, FoundSeed
 from tasks.journal import Entry, journals, read_journal
-from tasks.rollback import Undone, traces, undo_run
+from tasks.rollback import Traces, Undone, traces, undo_run
 from tasks.stage import Event
 
 app = App(name="python -m flows.rollback", help=__doc__, help_format="plaintext", version_flags=[])
@@ -88,8 +88,8 @@ def main(
     """Undo a run of `up`: remove exactly what it made, set back what it changed.
 
     A run's guests and seed ISOs are found by its marks on the cluster, so this works after a kill
-    and from another machine. Nothing else is touched, and doing it twice is fine. Exit codes: 0
-    done, 1 failed, 2 bad input (nothing was changed).
+    and from another machine. Nothing else is touched. Exit codes: 0 done, 1 failed, 2 bad input or
+    nothing of that run is left (nothing was changed).
     """
     with faults_shown():
         with reading(manifest, cluster) as here:
@@ -99,6 +99,8 @@ def main(
         run = run or _only_unfinished(found.guests, found.seeds, name)
         guests, seeds = found.of(run)
         entries = read_journal(name, run)
+        if not (guests or seeds or entries):
+            _unknown(run, found, name, where)
         show_preview(run, guests, seeds, entries)
         if dry_run:
             if json:
@@ -152,6 +154,23 @@ def show_preview(
     err.print(f"[bold]Rollback of run {run}:[/] {what}{back}")
 
 
+def _known(guests: Sequence[FoundGuest], seeds: Sequence[FoundSeed], env: str) -> list[str]:
+    """The runs that can be undone: those with marks on the cluster, and those with a journal."""
+    made = {guest.mark.run for guest in guests if guest.mark is not None}
+    return sorted(made | {seed.name.run for seed in seeds} | set(journals(env)))
+
+
+def _unknown(run: str, found: Traces, env: str, where: str) -> NoReturn:
+    """Leave: a mistyped run must not look like one that was undone."""
+    known = _known(found.guests, found.seeds, env)
+    there = f"there is: {', '.join(known)}" if known else "there is no run to undo"
+    fail(
+        f"nothing of run {run} of {env} is on {where}, and no journal of it is here",
+        f"{there}; was it undone already, or is it on another cluster (--cluster)?",
+        code=Exit.BAD_INPUT,
+    )
+
+
 def _only_unfinished(guests: tuple[FoundGuest, ...], seeds: tuple[FoundSeed, ...], env: str) -> str:
     """The run that left unfinished guests, or seeds of no guest. Leaves where it is not clear."""
     marks = [guest.mark for guest in guests if guest.mark is not None]
@@ -160,9 +179,8 @@ def _only_unfinished(guests: tuple[FoundGuest, ...], seeds: tuple[FoundSeed, ...
     runs |= {seed.name.run for seed in seeds if seed.name.guest not in finished}
     if len(runs) == 1:
         return runs.pop()
-    made = {mark.run for mark in marks} | {seed.name.run for seed in seeds}
-    known = sorted(made | set(journals(env)))
     if not runs:
+        known = _known(guests, seeds, env)
         fail(
             f"no unfinished run of {env} is on the cluster",
             f"name a run with --run; there is: {', '.join(known)}" if known else None,

@@ -25,10 +25,10 @@ def test_the_one_unfinished_run_is_undone_and_a_second_rollback_finds_none(
     second = run("rollback", manifest, "--yes")
     named = run("rollback", manifest, "--run", RUN, "--yes")
 
-    assert (first.code, second.code, named.code) == (0, 2, 0)
+    assert (first.code, second.code, named.code) == (0, 2, 2)
     assert f"run {RUN}: 1 guest removed, 1 seed ISO removed" in first.out
     assert f"no unfinished run of {place.env} is on the cluster" in second.err
-    assert f"run {RUN}: nothing to undo" in named.out
+    assert f"nothing of run {RUN} of {place.env} is on" in named.err
     assert place.guests() == []
     assert place.volumes() == []
 
@@ -58,6 +58,21 @@ def test_a_finished_run_is_undone_only_where_it_is_named(place: Place, run: Comm
     assert named.code == 0
     assert len(named.json()["guests"]) == 1
     assert place.guests() == []
+
+
+def test_a_run_that_nobody_knows_is_refused_with_those_that_there_are(
+    place: Place, run: Commands
+) -> None:
+    manifest = place.write()
+    half_done(place)
+    before = place.lab.snapshot()
+
+    said = run("rollback", manifest, "--run", "0123abcd", "--yes")
+
+    assert said.code == 2
+    assert f"nothing of run 0123abcd of {place.env} is on" in said.err
+    assert f"there is: {RUN}" in said.err
+    assert place.lab.snapshot() == before
 
 
 def test_several_unfinished_runs_have_to_be_told_apart(place: Place, run: Commands) -> None:
