@@ -234,12 +234,20 @@ def lab_state() -> Path:
 
 def lab_connection(state: Path | None = None) -> Connection:
     """The connection to the lab that serves from ``state`` (default: ``lab_state()``)."""
-    file = (state or lab_state()) / "connection.json"
+    folder = (state or lab_state()).absolute()
+    file = folder / "connection.json"
     advice = "start the lab: `python -m deployments.lab start`"
+    # The default folder depends on where a command runs: a start elsewhere is a second lab.
+    elsewhere = (
+        f"if it runs with another state folder than {folder}, set PROXFLOW_LAB_STATE to that one; "
+        f"else {advice}"
+    )
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise BadSettings([f"the lab does not run: {file} does not exist"], advice=advice) from None
+        raise BadSettings(
+            [f"the lab does not run: {file} does not exist"], advice=elsewhere
+        ) from None
     except (OSError, ValueError):
         raise BadSettings([f"{file} cannot be read"], advice=advice) from None
     keys = ("endpoint", "token_id", "token_secret", "ca_file", "guest_proxy")

@@ -238,3 +238,12 @@ def test_a_lab_that_does_not_run_says_how_to_start_it(folder):
     with pytest.raises(BadSettings, match="the lab does not run") as told:
         resolve("lab")
     assert "deployments.lab start" in told.value.advice
+
+
+def test_the_folder_where_no_lab_was_found_is_named_whole(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("PROXFLOW_LAB_STATE", "elsewhere/lab")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadSettings, match="the lab does not run") as told:
+        resolve("lab")
+    assert f"{tmp_path / 'elsewhere' / 'lab'}, set PROXFLOW_LAB_STATE" in told.value.advice
+    assert str(tmp_path / "elsewhere" / "lab" / "connection.json") in str(told.value)
