@@ -33,6 +33,7 @@ from flows.runtime import warm
 from flows.terminal import (
     Exit,
     advise,
+    command,
     confirm,
     err,
     faults_shown,
@@ -192,7 +193,7 @@ def main(
             force=force,
         )
         result = DownResult.model_validate(ended.result)
-    show(result, manifest=str(manifest), json=json)
+    show(result, manifest=str(manifest), cluster=cluster, json=json)
     raise SystemExit(int(Exit.DONE if ended.ok else Exit.FAILED))
 
 
@@ -224,7 +225,7 @@ def show_removal(removal: Removal, environment: Environment) -> None:
         err.print(f"[bold]Down:[/] nothing to do, {environment.name} has no guests here")
 
 
-def show(result: DownResult, *, manifest: str, json: bool) -> None:
+def show(result: DownResult, *, manifest: str, cluster: str | None, json: bool) -> None:
     """What went, what did not, and what to do next."""
     if json:
         print_json(result.model_dump(mode="json"))
@@ -236,7 +237,7 @@ def show(result: DownResult, *, manifest: str, json: bool) -> None:
     tail = f"run {result.run_id}, {count(result.api_calls, 'API call')}"
     out.print(f"[bold]{result.env}:[/] {result.summary} [dim]({tail})[/]")
     if not result.ok:
-        advise(f"mend the cause and run `python -m flows.down {manifest}` again")
+        advise(f"mend the cause and run `{command('down', manifest, cluster)}` again")
 
 
 if __name__ == "__main__":

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from cyclopts import App
 from rich.markup import escape
 from rich.table import Table
 
+from blocks.manifest.environment import Environment
 from blocks.manifest.guest import Guest
 from blocks.manifest.plans import Action
 from blocks.model import Model
+from blocks.proxmox.client import Client
+from blocks.proxmox.inventory import Inventory
 from flows.opening import reading
 from flows.parameters import ClusterName, Json, Manifest, Only
 from flows.plan_text import counted
+from flows.removal import label_of
 from flows.terminal import faults_shown, out, print_json, show_notices
+from tasks.found import all_guests, of_environment
 from tasks.survey import Survey, survey
 
 app = App(name="python -m flows.status", help=__doc__, help_format="plaintext", version_flags=[])
 
 
 class GuestStatus(Model):
-    """One guest as it is. ``state`` is absent, installing, ready, foreign or offline."""
+    """One guest as it is.
+
+    ``state`` is absent, installing, ready, foreign, offline, or undeclared: the environment's by
+    its mark, and no longer in the manifest.
+    """
 
     label: str
     vmid: int
@@ -59,6 +70,32 @@ def guest_status(guest: Guest, seen: Survey) -> GuestStatus:
     )
 
 
+def undeclared(
+    client: Client, everyone: Environment, inventory: Inventory
+) -> tuple[GuestStatus, ...]:
+    """Guests with the environment's mark whose number the manifest does not have, by number.
+
+    One call for each guest of the cluster that is not declared; those that cannot be read are
+    left out.
+    """
+    known = {guest.vmid for guest in everyone.guests}
+    others = tuple(row for row in inventory.guests if row.vmid not in known)
+    found = all_guests(client, inventory.model_copy(update={"guests": others}))
+    return tuple(
+        GuestStatus(
+            label=label_of(guest),
+            vmid=guest.row.vmid,
+            node=guest.row.node,
+            name=guest.row.name,
+            power=guest.row.status,
+            state="undeclared",
+            run=guest.mark.run if guest.mark else None,
+            differences=("no longer in the manifest",),
+        )
+        for guest in sorted(of_environment(found, everyone.name), key=lambda guest: guest.row.vmid)
+    )
+
+
 @app.default
 def main(
     manifest: Manifest,
@@ -69,12 +106,16 @@ def main(
 ) -> None:
     """Show an environment as it is: guests, power, installation, addresses, differences.
 
-    One call, and one more for each guest that exists. Exit codes: 0 done, 1 failed, 2 bad input.
+    Guests of the environment that are no longer in the manifest are shown too, as undeclared,
+    except with --only. One call, and one more for each guest of the cluster; with --only one for
+    each guest named. Exit codes: 0 done, 1 failed, 2 bad input.
     """
     with faults_shown(), reading(manifest, cluster, only) as here:
         show_notices(here.client.notices)
         seen = survey(here.client, here.environment, cluster=here.connection.label)
         rows = [guest_status(guest, seen) for guest in here.environment.guests]
+        strays = () if only else undeclared(here.client, here.everyone, seen.inventory)
+        rows.extend(strays)
         if json:
             print_json([row.model_dump(mode="json") for row in rows])
             return
@@ -95,6 +136,17 @@ def main(
         out.print(table)
         out.print()
         out.print(f"[bold]{here.environment.name}[/] on {here.connection.label}: {counted(seen)}")
+        if strays:
+            out.print(_advice(strays, str(manifest)), markup=False, soft_wrap=True)
+
+
+def _advice(strays: Sequence[GuestStatus], manifest: str) -> str:
+    """How to be rid of guests that nobody declares; one at a time needs its node declared."""
+    names = ", ".join(f"{stray.label} (VM {stray.vmid})" for stray in strays)
+    return (
+        f"No longer in the manifest: {names}. `python -m flows.down {manifest}` removes them with "
+        "the whole environment; for them alone, put the node back and use `down --only NODE`."
+    )
 
 
 def _power(status: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -89,6 +90,12 @@ def advise(*lines: str) -> None:
     for number, line in enumerate(lines):
         head = "        " if number else "  next: "
         out.print(head + line, soft_wrap=True, markup=False)
+
+
+def command(name: str, manifest: object, cluster: str | None) -> str:
+    """A command of ours to be copied: for the same manifest on the same cluster."""
+    chosen = f" --cluster {shlex.quote(cluster)}" if cluster else ""
+    return f"python -m flows.{name} {shlex.quote(str(manifest))}{chosen}"
 
 
 def fail(message: str, advice: str | None = None, *, code: Exit = Exit.FAILED) -> NoReturn:

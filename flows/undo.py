@@ -16,6 +16,7 @@ from prefect.logging import get_logger
 from blocks.words import count
 from flows.environment import SAID, keep, open_session, run_id_of
 from flows.progress import notify
+from flows.terminal import command
 from tasks.rollback import Undone, undo_run
 from tasks.stage import Event, EventState
 
@@ -30,7 +31,8 @@ def undo(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
         done = undo_flow_run(flow_run)
     except SAID as error:
         _tell(logger, "failed", f"could not roll back: {error}")
-        _tell(logger, "failed", f"next: python -m flows.rollback {parameters.get('manifest')}")
+        again = command("rollback", parameters.get("manifest"), parameters.get("cluster"))
+        _tell(logger, "failed", f"next: {again}")
         return
     for text in done.errors:
         _tell(logger, "failed", text)

@@ -39,6 +39,7 @@ from flows.runtime import warm
 from flows.terminal import (
     Exit,
     advise,
+    command,
     confirm,
     err,
     faults_shown,
@@ -98,7 +99,9 @@ def up(
             keep(here.environment, "plan", plan_markdown(seen), counted(seen))
             if not seen.nothing_to_do:
                 known = plan_findings(seen)
-                findings = preflight(here.run, seen.building(), seen.inventory, known)
+                findings = preflight(
+                    here.run, seen.building(), seen.inventory, known, seen.changing()
+                )
                 show_findings([finding for finding in findings if finding not in known])
                 if not dry_run:
                     return bring_up(
@@ -216,11 +219,11 @@ def main(
             boot_timeout=boot_timeout,
         )
         result = UpResult.model_validate(ended.result)
-        show_result(result, manifest=str(manifest), json=json)
+        show_result(result, manifest=str(manifest), cluster=cluster, json=json)
     raise SystemExit(int(Exit.DONE if ended.ok else Exit.FAILED))
 
 
-def show_result(result: UpResult, *, manifest: str, json: bool) -> None:
+def show_result(result: UpResult, *, manifest: str, cluster: str | None, json: bool) -> None:
     """The table, what went wrong, and what to do next."""
     if json:
         print_json(result.model_dump(mode="json"))
@@ -237,11 +240,11 @@ def show_result(result: UpResult, *, manifest: str, json: bool) -> None:
     tail = f"run {result.run_id}, {count(result.api_calls, 'API call')}"
     out.print(f"[bold]{result.env}:[/] {result.summary} [dim]({tail})[/]")
     if result.ok:
-        advise(*(f"python -m flows.{name} {manifest}" for name in ("status", "verify", "down")))
+        advise(*(command(name, manifest, cluster) for name in ("status", "verify", "down")))
     else:
         advise(
-            f"mend the cause and run `python -m flows.up {manifest}` again;",
-            f"what a run left is removed by `python -m flows.rollback {manifest}`",
+            f"mend the cause and run `{command('up', manifest, cluster)}` again;",
+            f"what a run left is removed by `{command('rollback', manifest, cluster)}`",
         )
 
 

@@ -16,7 +16,7 @@ from flows.parameters import ClusterName, Json, Manifest, Only, Parallel
 from flows.progress import listener
 from flows.running import run_locally
 from flows.runtime import warm
-from flows.terminal import Exit, advise, faults_shown, out, print_json
+from flows.terminal import Exit, advise, command, faults_shown, out, print_json
 from flows.verified import Verified, verified, verified_markdown
 from tasks.fleet import run_fleet
 
@@ -76,11 +76,11 @@ def main(
             parallel=parallel,
         )
         result = Verified.model_validate(ended.result)
-    show(result, manifest=str(manifest), json=json)
+    show(result, manifest=str(manifest), cluster=cluster, json=json)
     raise SystemExit(int(result.exit_code))
 
 
-def show(result: Verified, *, manifest: str, json: bool) -> None:
+def show(result: Verified, *, manifest: str, cluster: str | None, json: bool) -> None:
     """A line a guest; all deviations below it."""
     if json:
         print_json(result.model_dump(mode="json"))
@@ -95,7 +95,7 @@ def show(result: Verified, *, manifest: str, json: bool) -> None:
     out.print()
     out.print(f"[bold]{result.env}:[/] {result.summary}")
     if result.exit_code is Exit.DRIFT:
-        advise(f"python -m flows.plan {manifest}   shows what `up` would change")
+        advise(f"{command('plan', manifest, cluster)}   shows what `up` would change")
     elif result.exit_code is Exit.FAILED:
         trouble = count(sum(bool(guest.errors) for guest in result.guests), "guest")
         advise(f"{trouble} could not be checked; see the errors above")

@@ -29,6 +29,15 @@ def check_inventory(guests: Sequence[Guest], inventory: Inventory) -> list[Findi
     ]
 
 
+def check_changes(guests: Sequence[Guest], inventory: Inventory) -> list[Finding]:
+    """Storages, room and capacity for the parts of existing guests that change. No call is made."""
+    return [
+        *_storages(guests, inventory),
+        *_room(guests, inventory),
+        *_resources(guests, inventory),
+    ]
+
+
 def storage_on(inventory: Inventory, storage: str, node: str) -> StorageRow | None:
     """A storage as that node sees it."""
     return next(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from blocks.manifest.plans import Action
-from tasks.capacity import check_inventory, next_free
+from tasks.capacity import check_changes, check_inventory, next_free
 from tasks.findings import Finding, error, warning
 from tasks.iso.checks import RenderError
 from tasks.iso.distros import UnknownDistro, distro
@@ -24,6 +24,7 @@ def plan_findings(seen: Survey) -> tuple[Finding, ...]:
         *_owners(seen),
         *_installations(seen),
         *check_inventory(seen.building(), seen.inventory),
+        *check_changes(seen.changing(), seen.inventory),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 from blocks.manifest.guest import Guest
@@ -40,14 +41,16 @@ def preflight(
     guests: Sequence[Guest],
     inventory: Inventory,
     known: Sequence[Finding] = (),
+    changing: Sequence[Guest] = (),
 ) -> tuple[Finding, ...]:
-    """The warnings about the guests that are to be created.
+    """The warnings about the guests that are to be created or changed.
 
+    ``changing``: existing guests with the parts that change; their bridges must be there.
     ``known``: what the plan has shown. Raises PreflightFailed with all findings, those included,
     where there is an error among them.
     """
     here = session(run)
-    return refuse(joined(known, find(here.client, here.connection, guests, inventory)))
+    return refuse(joined(known, find(here.client, here.connection, guests, inventory, changing)))
 
 
 def joined(*several: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -57,21 +60,25 @@ def joined(*several: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def find(
-    client: Client, connection: Connection, guests: Sequence[Guest], inventory: Inventory
+    client: Client,
+    connection: Connection,
+    guests: Sequence[Guest],
+    inventory: Inventory,
+    changing: Sequence[Guest] = (),
 ) -> tuple[Finding, ...]:
-    """All findings for the guests that are to be created, errors first.
+    """All findings for the guests that are to be created or changed, errors first.
 
     Reads, several at once: version, permissions, bridges of each node, ISOs of each storage, and
     every guest's configuration for MAC and IP addresses. Raises ProxmoxError where the cluster
     cannot be read at all.
     """
     if not guests:
-        return ()
+        return joined(_switched(client, changing, inventory))
     with ThreadPoolExecutor(READERS) as pool:
         strangers = pool.submit(all_guests, client, inventory)
         rights = pool.submit(permissions, client)
         switches = {
-            node: pool.submit(_optional, lambda n=node: [row.name for row in bridges(client, n)])
+            node: pool.submit(_optional, partial(_bridge_names, client, node))
             for node in _nodes_online(guests, inventory)
         }
         isos = {
@@ -93,11 +100,26 @@ def find(
             check_rights(guests, rights.result(), who),
             check_inventory(guests, inventory),
             _bridges(guests, {node: job.result() for node, job in switches.items()}),
+            _switched(client, changing, inventory),
             _isos(guests, {place: job.result() for place, job in isos.items()}),
             check_media(guests, inventory, {place: job.result() for place, job in isos.items()}),
             _addresses(guests, strangers.result()),
             _answering({key: job.result() for key, job in banners.items()}),
         )
+
+
+def _bridge_names(client: Client, node: str) -> list[str]:
+    return [row.name for row in bridges(client, node)]
+
+
+def _switched(client: Client, changing: Sequence[Guest], inventory: Inventory) -> list[Finding]:
+    """The bridges of changed cards that their nodes do not have; a call a node."""
+    cards = [guest for guest in changing if guest.nics]
+    there = {
+        node: _optional(partial(_bridge_names, client, node))
+        for node in _nodes_online(cards, inventory)
+    }
+    return _bridges(cards, there)
 
 
 def _optional(read: Callable[[], T]) -> T | None:
@@ -148,8 +170,7 @@ def _bridges(guests: Sequence[Guest], there: Mapping[str, Sequence[str] | None])
             if name not in known:
                 found.append(
                     error(
-                        f"node {guest.node} has no bridge {name}; the VM would be created and "
-                        "then not start",
+                        f"node {guest.node} has no bridge {name}; the VM would not start with it",
                         did_you_mean(name, known),
                         guest=guest.label,
                     )

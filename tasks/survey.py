@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from blocks.manifest.environment import Environment
-from blocks.manifest.guest import Guest
+from blocks.manifest.guest import Firmware, Guest
 from blocks.manifest.plans import Action, Plan
 from blocks.proxmox.client import Client
 from blocks.proxmox.errors import NotFound, PermissionDenied
@@ -41,6 +41,14 @@ class Survey:
             if self.plan.guest(guest.label).action is Action.CREATE
         )
 
+    def changing(self) -> tuple[Guest, ...]:
+        """The guests that are to be changed, each with only those parts that change."""
+        return tuple(
+            _changed_parts(guest, {change.target for change in plan.changes})
+            for guest in self.environment.guests
+            if (plan := self.plan.guest(guest.label)).action is Action.UPDATE
+        )
+
     def to_start(self, label: str) -> bool:
         """Whether the guest is there and finished, but does not run as far as is known."""
         row = self.rows.get(label)
@@ -53,6 +61,22 @@ class Survey:
         return self.plan.changes_nothing and not any(
             self.to_start(guest.label) for guest in self.environment.guests
         )
+
+
+def _changed_parts(guest: Guest, targets: set[str]) -> Guest:
+    """The guest with the disks that are added, the cards that change, and cores that change."""
+    slots = {target.partition(".")[0] for target in targets}
+    few = {} if slots & {"cores", "sockets"} else {"cores": 1, "sockets": 1}
+    return guest.model_copy(
+        update={
+            "source": None,
+            "disks": tuple(disk for disk in guest.disks if disk.slot in targets),
+            "nics": tuple(nic for nic in guest.nics if nic.slot in slots),
+            "firmware": Firmware(),
+            "memory": guest.memory if "memory" in slots else 0,
+            **few,
+        }
+    )
 
 
 def chosen(environment: Environment, only: Sequence[str] | None) -> Environment:

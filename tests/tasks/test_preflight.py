@@ -165,9 +165,7 @@ def test_a_bridge_that_the_node_does_not_have(place: Place) -> None:
     node(document)["nics"][0]["bridge"] = "vmbr7"
 
     (text,) = texts(place, document)
-    assert text.startswith(
-        "n1: node pve1 has no bridge vmbr7; the VM would be created and then not"
-    )
+    assert text.startswith("n1: node pve1 has no bridge vmbr7; the VM would not start with it")
     assert text.endswith("There is: vmbr0, vmbr1")
 
 
