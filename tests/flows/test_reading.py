@@ -57,6 +57,26 @@ def test_an_environment_that_is_as_declared_has_nothing_to_do(place: Place, run:
     assert [r["differences"] for r in rows] == [[], []]
 
 
+def test_status_shows_guests_that_the_manifest_has_no_longer_and_how_they_go(
+    place: Place, run: Commands
+) -> None:
+    manifest = brought_up(place, count=2)
+    place.write(count=1)
+    place.strange(3)
+
+    rows = run.good("status", manifest, "--json").json()
+    shown = run.good("status", manifest)
+    one = run.good("status", manifest, "--only", "n1", "--json").json()
+
+    assert [(r["label"], r["vmid"], r["state"]) for r in rows] == [
+        ("n1", place.vmid(1), "ready"),
+        ("n2", place.vmid(2), "undeclared"),
+    ]
+    assert f"No longer in the manifest: n2 (VM {place.vmid(2)})" in shown.out
+    assert f"`python -m flows.down {manifest}` removes them" in shown.out
+    assert [r["label"] for r in one] == ["n1"]
+
+
 def test_drift_is_found_by_verify_shown_by_plan_and_mended_by_up(
     place: Place, run: Commands
 ) -> None:
