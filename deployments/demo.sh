@@ -17,10 +17,12 @@ export PROXFLOW_LAB_STATE="$ROOT/lab"
 export PROXFLOW_STATE_DIR="$ROOT/state"
 export PREFECT_HOME="$ROOT/prefect"
 unset PREFECT_API_URL PREFECT_PROFILE || true
+# A demo has nothing to report to anybody.
+export DO_NOT_TRACK=1 PREFECT_SERVER_ANALYTICS_ENABLED=false
 
 case "${1:-up}" in
 up)
-  "$PYTHON" -m deployments.lab start --time-scale "${TIME_SCALE:-0.1}"
+  "$PYTHON" -m deployments.lab start --time-scale "${TIME_SCALE:-0.05}"
   "$PYTHON" -m flows.up "$ENVIRONMENT" --cluster lab --yes
   cat <<END
 

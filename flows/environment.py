@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,9 @@ from tasks.stage import Event, RunRef
 
 # What an operator can put right, or the cluster refused: said without a traceback.
 SAID = (ManifestError, UnknownGuest, PreflightFailed, ProxmoxError)
+
+
+REFUSED = "Refused"
 
 
 def run_id_of(flow_run_id: object) -> str:
@@ -84,11 +88,16 @@ def running(
 
 
 def told(body: Callable[[], State[Any]]) -> State[Any]:
-    """Run a flow's body; faults with words of their own become a failed state."""
+    """Run a flow's body; faults with words of their own become a failed state, named Refused.
+
+    A run from the command line gets the fault itself back, to show it. A worker's engine would
+    raise it, and print a traceback for what the message says already.
+    """
     try:
         return body()
     except SAID as error:
-        return Failed(message=str(error), data=error)
+        served = "PREFECT__FLOW_RUN_ID" in os.environ
+        return Failed(name=REFUSED, message=str(error), data=None if served else error)
 
 
 def happen(happening: Happening, environment: Environment, detail: str = "") -> tuple[str, ...]:

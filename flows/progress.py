@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from types import TracebackType
 
@@ -21,6 +21,8 @@ Listener = Callable[[Event], None]
 
 # Seconds after which a stage that says nothing is mentioned again where no live table can be.
 _REMIND = 20.0
+# Seconds between two looks of the live table.
+_REFRESH = 0.125
 _COLOURS = {
     "done": "green",
     "unchanged": "dim",
@@ -64,10 +66,12 @@ class Board:
         self._console = console
         self._began = time.monotonic()
         self._running: dict[str, tuple[str, str, float]] = {}
-        self._lock = threading.Lock()
+        # Held over every change and everything shown: rich moves the cursor by the height that the
+        # table had when a line was rendered, so two threads that print at once erase lines.
+        self._lock = threading.RLock()
         self._live: Live | None = None
         self._closed = threading.Event()
-        self._reminder: threading.Thread | None = None
+        self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Board:
         """Begin to show."""
@@ -75,13 +79,14 @@ class Board:
             self._live = Live(
                 get_renderable=self._table,
                 console=self._console,
-                refresh_per_second=8,
+                auto_refresh=False,
                 transient=True,
             )
             self._live.start()
+            self._thread = threading.Thread(target=self._redraw, args=(self._live,), daemon=True)
         else:
-            self._reminder = threading.Thread(target=self._remind, daemon=True)
-            self._reminder.start()
+            self._thread = threading.Thread(target=self._remind, daemon=True)
+        self._thread.start()
         return self
 
     def __exit__(
@@ -92,8 +97,12 @@ class Board:
     ) -> None:
         """Stop to show."""
         self._closed.set()
-        if self._live is not None:
-            self._live.stop()
+        with self._lock:
+            # The last refresh shows an empty table: rich cannot take back rows beyond the screen.
+            self._running.clear()
+            if self._live is not None:
+                self._live.refresh()
+                self._live.stop()
 
     def __call__(self, event: Event) -> None:
         """Take an event, from any thread."""
@@ -102,8 +111,8 @@ class Board:
                 self._running[event.node] = (event.stage, event.detail, time.monotonic())
             else:
                 self._running.pop(event.node, None)
-        if event.state != "started":
-            self._print(event)
+            if event.state != "started":
+                self._print(event)
 
     def _print(self, event: Event) -> None:
         colour = _COLOURS.get(event.state, "")
@@ -125,26 +134,26 @@ class Board:
     def _table(self) -> Table:
         table = Table(box=None, pad_edge=False, show_header=False)
         now = time.monotonic()
-        with self._lock:
-            rows = sorted(self._running.items())
-        for node, (stage, detail, since) in rows:
+        for node, (stage, detail, since) in sorted(self._running.items()):
             table.add_row(
                 Spinner("dots"), node, stage, f"[dim]{now - since:.0f} s[/]", escape(detail)
             )
         return table
 
+    def _redraw(self, live: Live) -> None:
+        while not self._closed.wait(_REFRESH):
+            with self._lock, suppress(OSError):
+                if not self._closed.is_set():
+                    live.refresh()
+
     def _remind(self) -> None:
         while not self._closed.wait(_REMIND):
             now = time.monotonic()
             with self._lock:
-                slow = [
-                    (node, stage, now - since)
-                    for node, (stage, _, since) in sorted(self._running.items())
-                    if now - since >= _REMIND
-                ]
-            for node, stage, seconds in slow:
-                self._console.print(
-                    f"[dim]{self._clock()}[/] {escape(node):<12} {stage:<9} "
-                    f"[cyan]running[/]   [dim]{seconds:5.1f} s[/]",
-                    soft_wrap=True,
-                )
+                for node, (stage, _, since) in sorted(self._running.items()):
+                    if now - since >= _REMIND:
+                        self._console.print(
+                            f"[dim]{self._clock()}[/] {escape(node):<12} {stage:<9} "
+                            f"[cyan]running[/]   [dim]{now - since:5.1f} s[/]",
+                            soft_wrap=True,
+                        )

@@ -14,7 +14,7 @@ from prefect.client.schemas.objects import FlowRun, State
 from prefect.logging import get_logger
 
 from blocks.words import count
-from flows.environment import SAID, keep, open_session, run_id_of
+from flows.environment import REFUSED, SAID, keep, open_session, run_id_of
 from flows.progress import notify
 from flows.terminal import command
 from tasks.rollback import Undone, undo_run
@@ -101,8 +101,7 @@ def undone_markdown(done: Undone) -> str:
 
 def _never_began(state: State[Any]) -> bool:
     """A fault that ends the flow itself comes before the first stage; those of stages do not."""
-    data = getattr(state.data, "result", state.data)
-    return isinstance(data, SAID)
+    return state.name == REFUSED
 
 
 def _tell(

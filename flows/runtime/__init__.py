@@ -117,6 +117,7 @@ def prefect_runtime(say: Say | None = None) -> Iterator[Runtime]:
             stack.enter_context(_orderly_end(server))
             # The engine imports it at its first flow, half a second that is free meanwhile.
             importlib.import_module("fastapi.encoders")
+            notice("starting a Prefect server for this run")
             server.wait()
             stack.enter_context(pointed_at(url))
         elif PREFECT_API_URL.value() is None:
