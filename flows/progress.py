@@ -101,7 +101,6 @@ class Board:
             # The last refresh shows an empty table: rich cannot take back rows beyond the screen.
             self._running.clear()
             if self._live is not None:
-                self._live.refresh()
                 self._live.stop()
 
     def __call__(self, event: Event) -> None:
