@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import re
+import sys
 import threading
+from collections.abc import Iterator
 from io import StringIO
 
+import pytest
 from rich.console import Console
 
+from flows import progress
 from flows.progress import Board
 from tasks.stage import Event
 
+HEIGHT = 50
 _PIECE = re.compile(r"\x1b\[(?P<number>[0-9;?]*)(?P<verb>[A-Za-z])|(?P<text>[^\x1b])")
 
 
 def shown(written: str) -> list[str]:
-    """The lines that a terminal of endless height shows in the end."""
+    """The lines that a terminal shows in the end, with those that scrolled away."""
     lines, row, column = [""], 0, 0
     for piece in _PIECE.finditer(written):
         verb, text = piece["verb"], piece["text"]
         if verb == "A":
-            row = max(0, row - int(piece["number"] or 1))
+            row = max(0, len(lines) - HEIGHT, row - int(piece["number"] or 1))
         elif verb == "K":
             lines[row] = ""
         elif text == "\r":
@@ -37,7 +42,7 @@ def shown(written: str) -> list[str]:
 def terminal() -> Console:
     """A console that believes in its terminal."""
     return Console(
-        file=StringIO(), force_terminal=True, width=100, height=50, highlight=False, _environ={}
+        file=StringIO(), force_terminal=True, width=100, height=HEIGHT, highlight=False, _environ={}
     )
 
 
@@ -46,6 +51,17 @@ def written(console: Console) -> str:
     return console.file.getvalue()
 
 
+@pytest.fixture
+def hasty_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Threads take turns as often as they can: what may come between comes between."""
+    monkeypatch.setattr(progress, "_REFRESH", 0.002)
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(usual)
+
+
+@pytest.mark.usefixtures("hasty_threads")
 def test_no_line_is_lost_where_many_threads_end_stages_beside_the_live_table() -> None:
     console = terminal()
     nodes = [f"n{number}" for number in range(8)]
