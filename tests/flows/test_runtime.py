@@ -63,7 +63,7 @@ def test_a_failed_flow_runs_its_hook_and_shows_no_traceback(home: Path, notes: P
 
     assert code == 1
     assert notes.read_text() == f"FAILED pid={run.process.pid}\n"
-    assert [line.split()[0] for line in run.lines] == ["api", "ended"]
+    assert [line.split()[0] for line in run.lines] == ["starting", "api", "ended"]
 
 
 @pytest.mark.parametrize(
