@@ -1,16 +1,17 @@
 import os
 import signal
 import sqlite3
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
-from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import GlobalConcurrencyLimitUpdate
 from prefect.settings import PREFECT_API_URL
 
-from flows.runtime import RuntimeUnavailable, pointed_at, prefect_runtime, run_flow
+from flows.runtime import RuntimeUnavailable, pointed_at, prefect_runtime
 from flows.runtime.network import unproxied
 from flows.runtime.server import TemporaryServer, answers
 from tasks.limits import api_is_private, ensure_limits
@@ -280,14 +281,26 @@ def test_a_temporary_server_that_is_only_slow_is_told_from_one_that_failed() -> 
 
 
 def test_an_api_that_prefects_client_cannot_reach_is_said_in_words(
-    prefect_api: str, monkeypatch: pytest.MonkeyPatch
+    prefect_api: str, tmp_path: Path
 ) -> None:
-    for name, value in {**PROXIES, "NO_PROXY": "x.example", "no_proxy": "x.example"}.items():
-        monkeypatch.setenv(name, value)
+    # A process of its own: one that has called the API keeps a connection past any proxy.
+    program = tmp_path / "nothing.py"
+    program.write_text(
+        "from prefect import flow\n"
+        "from flows.runtime import RuntimeUnavailable, run_flow\n\n"
+        "@flow\ndef nothing() -> None: ...\n\n"
+        "try:\n    run_flow(nothing)\n"
+        "except RuntimeUnavailable as error:\n    print(error)\n"
+    )
+    unexempted = {"NO_PROXY": "x.example", "no_proxy": "x.example"}
+    said = subprocess.run(
+        [sys.executable, str(program)],
+        env={**os.environ, **PROXIES, **unexempted, "PYTHONPATH": str(Path.cwd())},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
 
-    @flow
-    def nothing() -> None:
-        pass
-
-    with pytest.raises(RuntimeUnavailable, match="HTTP_PROXY"):
-        run_flow(nothing)
+    assert "HTTP_PROXY" in said.stdout
+    assert prefect_api in said.stdout
