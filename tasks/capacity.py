@@ -40,14 +40,12 @@ def check_changes(guests: Sequence[Guest], inventory: Inventory) -> list[Finding
 
 def storage_on(inventory: Inventory, storage: str, node: str) -> StorageRow | None:
     """A storage as that node sees it."""
-    return next(
-        (row for row in inventory.storages if (row.storage, row.node) == (storage, node)), None
-    )
+    return inventory.storage(node, storage)
 
 
 def node_row(inventory: Inventory, name: str) -> NodeRow | None:
     """A node of the cluster."""
-    return next((row for row in inventory.nodes if row.name == name), None)
+    return inventory.node(name)
 
 
 def disk_storages(guest: Guest) -> set[str]:

@@ -108,12 +108,8 @@ def refuse_users(client: Client, target: Target) -> None:
     """
     looked = look(client, read_inventory(client))
     owner = next((found for found in looked.guests if found.row.vmid == target.vmid), None)
-    users = [str(other) for other in looked.guests if owner and uses(other, owner)]
-    if users:
-        raise StageError(
-            f"VM {target.vmid} owns a disk that is attached to {', '.join(users)}",
-            advice="remove those guests, or detach the disk from them, first",
-        )
+    if owner is not None:
+        refuse_known_users(owner, looked.guests)
     if looked.hidden:
         unknown = ", ".join(f"VM {row.vmid} on {row.node}" for row in looked.hidden)
         raise StageError(
