@@ -52,7 +52,7 @@ def list_(file: Path | None = None) -> int:
     rows: list[tuple[str, ...]] = []
     faults: list[str] = []
     for guest in environment.guests:
-        if guest.source is None:
+        if guest.install is None:
             continue
         try:
             rendered = render(guest, env=environment.name)
@@ -211,7 +211,7 @@ def upload(file: Path, node: str, *, cluster: str | None = None) -> int:
         raise _Refused(error.message) from None
     try:
         guest = here.guest(node)
-        if guest.source is None:
+        if guest.install is None:
             raise _Refused(f"{guest.label} is not installed from an ISO")
         build_seed(here.rendered(guest), local_seed(here, guest))
         with Scope(emit=say)():
@@ -234,9 +234,9 @@ def upload(file: Path, node: str, *, cluster: str | None = None) -> int:
 
 def masked(guest: Guest, text: str) -> str:
     """The text without the password hashes of the guest."""
-    if guest.source is None:
+    if guest.install is None:
         return text
-    inst = guest.source.installation
+    inst = guest.install.installation
     for secret in (inst.root_password_hash, *(user.password_hash for user in inst.users)):
         if secret is not None and secret.get_secret_value():
             text = text.replace(secret.get_secret_value(), MASK)

@@ -48,7 +48,7 @@ def _stages(guest: Guest, survey: Survey, cluster: str) -> tuple[StageCall, ...]
     action = survey.plan.guest(guest.label).action
     attaching = _call(attach, after=_owners(guest, survey))
     if action in TO_BUILD:
-        seed_storage = guest.source.seed_storage if guest.source is not None else None
+        seed_storage = guest.install.seed_storage if guest.install is not None else None
         seed_lane = _upload_lane(guest, seed_storage, survey.inventory, cluster)
         changing = (_call(update),) if action is Action.RESUME else ()
         return (
@@ -91,9 +91,9 @@ def _owners(guest: Guest, survey: Survey) -> tuple[tuple[str, str], ...]:
 
 def _providing(guest: Guest, inventory: Inventory, cluster: str) -> tuple[StageCall, ...]:
     """The stage that provides the install ISO, where the manifest says how to get it."""
-    if guest.source is None or guest.source.origin is None:
+    if guest.install is None or guest.install.origin is None:
         return ()
-    storage = guest.source.iso.partition(":")[0]
+    storage = guest.install.iso.partition(":")[0]
     return (_call(media, lane=_upload_lane(guest, storage, inventory, cluster)),)
 
 

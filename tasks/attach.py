@@ -45,7 +45,7 @@ def attach(run: RunRef, node: str) -> Outcome:
 
 def media(here: Session, guest: Guest, live: Live) -> dict[str, Any]:
     """The drive and boot keys that are not yet as an installation needs them."""
-    if guest.source is None or live.ready:
+    if guest.install is None or live.ready:
         return {}
     seed = current_seed(here, guest)
     if seed is None:

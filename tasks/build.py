@@ -15,7 +15,7 @@ def build(run: RunRef, node: str) -> Outcome:
     """Build the seed ISO unless this run has it. Its bytes depend on its content only."""
     here = session(run)
     guest = here.guest(node)
-    if guest.source is None:
+    if guest.install is None:
         return Outcome(status="skipped", detail="nothing to install")
     if here.skip_build:
         return Outcome(status="skipped", detail="the seed ISO is to be on the storage already")

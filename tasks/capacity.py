@@ -96,9 +96,9 @@ def _storages(guests: Sequence[Guest], inventory: Inventory) -> list[Finding]:
         if row is None or not row.online:
             continue
         wanted = [(storage, "images", "disks") for storage in sorted(disk_storages(guest))]
-        if guest.source is not None:
-            wanted.append((guest.source.iso.partition(":")[0], "iso", "the install ISO"))
-            wanted.append((guest.source.seed_storage, "iso", "the seed ISO"))
+        if guest.install is not None:
+            wanted.append((guest.install.iso.partition(":")[0], "iso", "the install ISO"))
+            wanted.append((guest.install.seed_storage, "iso", "the seed ISO"))
         for storage, content, purpose in dict.fromkeys(wanted):
             finding = _storage(guest, inventory, storage, content, purpose)
             if finding is not None:
@@ -163,8 +163,8 @@ def _room(guests: Sequence[Guest], inventory: Inventory) -> list[Finding]:
                             guest=guest.label,
                         )
                     )
-        if guest.source is not None:
-            key = place(guest.source.seed_storage, guest.node)
+        if guest.install is not None:
+            key = place(guest.install.seed_storage, guest.node)
             if key is not None and rows[key].total > 0 and rows[key].available < SEED_ROOM:
                 found.append(
                     error(

@@ -26,7 +26,7 @@ def create_guest(here: Session, guest: Guest) -> Outcome:
     """Create the guest. Raises ProxmoxError; a failed create leaves nothing on the cluster."""
     asked = guest.model_copy(
         update={
-            "description": marked(here.mark(guest, ready=guest.source is None), guest.description),
+            "description": marked(here.mark(guest, ready=guest.install is None), guest.description),
             "boot": install_boot(guest),
         }
     )

@@ -19,7 +19,7 @@ def install_boot(guest: Guest) -> tuple[str, ...]:
     the disk, the next boot takes the disk. The order never has to change at the right moment, and
     the installer cannot be booted twice.
     """
-    if guest.source is None:
+    if guest.install is None:
         return guest.boot
     return (*guest.boot, INSTALL_DRIVE)
 

@@ -49,7 +49,7 @@ def media(run: RunRef, node: str) -> Outcome:
     """Put the install ISO onto its storage unless it is there, whole and the right one."""
     here = session(run)
     guest = here.guest(node)
-    if guest.source is None:
+    if guest.install is None:
         return skipped("nothing to install")
     live = here.live(guest)
     if live is not None and live.ready:

@@ -42,7 +42,7 @@ class Medium:
 
 def must_rewrite(guest: Guest) -> Family | None:
     """The installer for which the origin of the guest's ISO must be rewritten, None for none."""
-    source = guest.source
+    source = guest.install
     if source is None:
         return None
     wanted = distro(source.installation.distro)
@@ -55,7 +55,7 @@ def medium_of(guest: Guest, on_progress: Progress = _silent) -> Medium | None:
 
     Raises OriginError where it is not there or is not what the manifest says.
     """
-    source = guest.source
+    source = guest.install
     if source is None or source.origin is None:
         return None
     family = must_rewrite(guest)

@@ -188,19 +188,19 @@ def _creation(guest: Guest) -> Creation:
             f"{nic.slot}: {nic.model} on {nic.bridge}" + (f", VLAN {nic.vlan}" if nic.vlan else "")
             for nic in guest.nics
         ),
-        iso=guest.source.iso if guest.source else None,
+        iso=guest.install.iso if guest.install else None,
         medium=_medium(guest),
-        seed=guest.source.seed_storage if guest.source else None,
+        seed=guest.install.seed_storage if guest.install else None,
     )
 
 
 def _medium(guest: Guest) -> str | None:
     """What is done about the install ISO before it is used, in words."""
-    if guest.source is None or guest.source.origin is None:
+    if guest.install is None or guest.install.origin is None:
         return None
-    origin = shown(guest.source.origin)
+    origin = shown(guest.install.origin)
     if must_rewrite(guest) is None:
-        how = "downloaded" if is_url(guest.source.origin) else "uploaded"
+        how = "downloaded" if is_url(guest.install.origin) else "uploaded"
         return f"{how} from {origin} if it is not there"
-    title = distro(guest.source.installation.distro).title
+    title = distro(guest.install.installation.distro).title
     return f"rewritten from {origin} so that {title} asks nothing, and uploaded if it is not there"

@@ -39,7 +39,7 @@ def _installations(seen: Survey) -> list[Finding]:
     """Installer files that cannot be written, and install media that will ask questions."""
     found = []
     for guest in seen.building():
-        if guest.source is None:
+        if guest.install is None:
             continue
         try:
             render(guest, env=seen.environment.name)
@@ -47,13 +47,13 @@ def _installations(seen: Survey) -> list[Finding]:
             words = masked(str(refusal), seen.environment)
             found.append(error(words, guest=guest.label))
             continue
-        wanted = distro(guest.source.installation.distro)
-        untouched = guest.source.origin is None and not is_remastered(guest.source.iso)
+        wanted = distro(guest.install.installation.distro)
+        untouched = guest.install.origin is None and not is_remastered(guest.install.iso)
         if wanted.remaster and untouched:
             found.append(
                 warning(
                     f"the installer of {wanted.title} asks questions when it is booted from an "
-                    f"untouched ISO, and {guest.source.iso} looks like one",
+                    f"untouched ISO, and {guest.install.iso} looks like one",
                     "say in `iso.source` where it comes from, and it will be rewritten; or "
                     "rewrite it with `python -m flows.iso remaster` and name the result in `image`",
                     guest=guest.label,

@@ -149,9 +149,9 @@ def _nodes_online(guests: Sequence[Guest], inventory: Inventory) -> set[str]:
 def _iso_places(guests: Sequence[Guest], inventory: Inventory) -> set[tuple[str, str]]:
     online = _nodes_online(guests, inventory)
     places = {
-        (guest.node, guest.source.iso.partition(":")[0])
+        (guest.node, guest.install.iso.partition(":")[0])
         for guest in guests
-        if guest.source is not None and guest.node in online
+        if guest.install is not None and guest.node in online
     }
     return {
         (node, storage)
@@ -181,18 +181,18 @@ def _bridges(guests: Sequence[Guest], there: Mapping[str, Sequence[str] | None])
 def _isos(guests: Sequence[Guest], there: Mapping[tuple[str, str], Any]) -> list[Finding]:
     found = []
     for guest in guests:
-        if guest.source is None or guest.source.origin is not None:
+        if guest.install is None or guest.install.origin is not None:
             continue
-        storage = guest.source.iso.partition(":")[0]
+        storage = guest.install.iso.partition(":")[0]
         rows = there.get((guest.node, storage))
         if rows is None:
             continue
         volumes = [row.volid for row in rows]
-        if guest.source.iso not in volumes:
+        if guest.install.iso not in volumes:
             found.append(
                 error(
-                    f"node {guest.node} has no {guest.source.iso}",
-                    f"upload it, or {did_you_mean(guest.source.iso, volumes)}",
+                    f"node {guest.node} has no {guest.install.iso}",
+                    f"upload it, or {did_you_mean(guest.install.iso, volumes)}",
                     guest=guest.label,
                 )
             )

@@ -14,11 +14,11 @@ def render(run: RunRef, node: str) -> Outcome:
     """
     here = session(run)
     guest = here.guest(node)
-    if guest.source is None:
+    if guest.install is None:
         return Outcome(status="skipped", detail="nothing to install")
     live = here.live(guest)
     if live is not None and live.ready:
         return Outcome(status="skipped", detail="installed already")
     rendered = here.rendered(guest)
     names = ", ".join(sorted(rendered.files))
-    return Outcome(status="done", detail=f"{names} for {guest.source.installation.distro}")
+    return Outcome(status="done", detail=f"{names} for {guest.install.installation.distro}")

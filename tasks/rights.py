@@ -44,12 +44,12 @@ def needed(guests: Iterable[Guest]) -> Mapping[str, frozenset[str]]:
                 wants[f"/storage/{disk.storage}"].add("Datastore.Allocate")
         for nic in guest.nics:
             wants[f"/sdn/zones/localnetwork/{nic.bridge}"].add("SDN.Use")
-        if guest.source is not None:
-            place = wants[f"/storage/{guest.source.iso.partition(':')[0]}"]
+        if guest.install is not None:
+            place = wants[f"/storage/{guest.install.iso.partition(':')[0]}"]
             place.add("Datastore.Audit")
-            if guest.source.origin is not None:
+            if guest.install.origin is not None:
                 place.add("Datastore.AllocateTemplate")
-            wants[f"/storage/{guest.source.seed_storage}"].update(
+            wants[f"/storage/{guest.install.seed_storage}"].update(
                 ("Datastore.Audit", "Datastore.AllocateTemplate", "Datastore.Allocate")
             )
         if guest.pool:

@@ -16,9 +16,9 @@ from tasks.session import Session
 
 def source_of(guest: Guest) -> IsoSource:
     """The guest's install source. Raises ValueError for one that is not installed from an ISO."""
-    if guest.source is None:
+    if guest.install is None:
         raise ValueError(f"{guest.label} is not installed from an ISO")
-    return guest.source
+    return guest.install
 
 
 def local_seed(session: Session, guest: Guest) -> Path:

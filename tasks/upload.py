@@ -16,7 +16,7 @@ def upload(run: RunRef, node: str) -> Outcome:
     """Upload the seed ISO unless one of the same content is there."""
     here = session(run)
     guest = here.guest(node)
-    if guest.source is None:
+    if guest.install is None:
         return Outcome(status="skipped", detail="nothing to install")
     live = here.live(guest)
     if live is not None and live.ready:

@@ -92,7 +92,7 @@ def deviations(here: Session, guest: Guest) -> tuple[Deviation, ...]:
         found.append(wrong("ssh", f"no SSH server answers at {where}"))
     if guest.agent and not agent_answers(here.client, guest):
         found.append(wrong("agent", "the guest agent does not answer"))
-    elif guest.agent and guest.source is not None:
+    elif guest.agent and guest.install is not None:
         found += [wrong("marker", text) for text in _strange_system(here, guest)]
     return tuple(found)
 

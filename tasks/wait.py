@@ -56,7 +56,7 @@ def wait(run: RunRef, node: str) -> Outcome:
 
 def bounds_of(here: Session, guest: Guest) -> Bounds:
     """How patient to be with a guest: by its installer, the total by the run if that says so."""
-    family = distro(guest.source.installation.distro).family if guest.source else None
+    family = distro(guest.install.installation.distro).family if guest.install else None
     bounds = BOUNDS[family]
     asked = here.boot_timeout
     return bounds if asked is None else replace(bounds, total=asked)
@@ -84,7 +84,7 @@ def wait_for_guest(here: Session, guest: Guest) -> Outcome:
                 "is qemu-guest-agent installed and enabled?",
             ),
         )
-    if guest.source is None:
+    if guest.install is None:
         return Outcome(status="done", detail=f"{detail}, agent up")
     return Outcome(status="done", detail=f"{detail}, agent up, {_marked(here, guest)}")
 

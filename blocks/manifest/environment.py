@@ -10,6 +10,7 @@ from blocks.manifest.cluster import ClusterType
 from blocks.manifest.faults import suggestion
 from blocks.manifest.guest import Guest
 from blocks.manifest.hooks import Hooks
+from blocks.manifest.recipe import Recipe
 from blocks.manifest.storage import StorageClass
 from blocks.model import Model
 
@@ -37,6 +38,10 @@ class Environment(Model):
     hooks: Hooks = Hooks()
     source_files: tuple[Path, ...] = ()
     notices: tuple[str, ...] = ()
+    recipe: Recipe | None = Field(
+        default=None,
+        description="Of a `kind: Template`; its guests are in `guests`, template first",
+    )
 
     def guest(self, label: str) -> Guest:
         """The guest of that label, name or number. Raises UnknownGuest with the known ones."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr
 
@@ -50,6 +50,10 @@ class Inet(Model):
     method: Literal["static", "dhcp", "none"] = "dhcp"
     addresses: tuple[Address, ...] = Field(default=(), description="First one is the primary")
     gateway: Host | None = None
+    gateway6: Host | None = Field(default=None, description="Beside an IPv4 gateway")
+    ipv6: Literal["static", "auto", "dhcp"] = Field(
+        default="static", description="Beside `method`: what is declared, SLAAC, or DHCPv6"
+    )
     dns: tuple[Host, ...] = ()
     search: tuple[str, ...] = ()
 
@@ -146,6 +150,100 @@ class IsoSource(Model):
     installation: Installation
 
 
+class Digest(Model):
+    """A checksum of a file, in lower-case hexadecimal digits."""
+
+    algorithm: Literal["sha256", "sha512"]
+    hex: str
+
+    def __str__(self) -> str:
+        """``sha256:0123...``."""
+        return f"{self.algorithm}:{self.hex}"
+
+
+class ImageSource(Model):
+    """Made from a disk image, such as a distribution's cloud image.
+
+    ``checksum``, or ``sums`` where it can be looked up; neither only for a file on this machine.
+    """
+
+    kind: Literal["image"] = "image"
+    name: str = Field(description="Short name: of the catalogue, or of the file")
+    origin: str = Field(description="URL, or absolute path on this machine")
+    storage: str = Field(description="Storage with content `import` that keeps the image")
+    checksum: Digest | None = None
+    sums: str | None = Field(default=None, description="URL of the publisher's list of checksums")
+    signature: str | None = Field(
+        default=None, description="URL of the list's detached signature; None: signed in the list"
+    )
+    keyring: str | None = Field(default=None, description="Absolute path of the publisher's keys")
+    fetch: Literal["auto", "node", "here"] = Field(
+        default="auto", description="Who fetches it; auto: the node, else here"
+    )
+
+
+class CloneSource(Model):
+    """Cloned from a template of the same manifest. A linked clone has no storage of its own."""
+
+    kind: Literal["clone"] = "clone"
+    template: str = Field(description="Label of the guest it is cloned from")
+    full: bool = True
+    storage: str | None = Field(default=None, description="None: where the template's disks are")
+
+
+class SnippetHost(Model):
+    """How the node that keeps the snippets is reached over SSH, with the caller's own keys."""
+
+    host: str | None = Field(default=None, description="None: the node's name")
+    user: str = "root"
+    port: int = 22
+    directory: str | None = Field(default=None, description="None: as the storage says")
+
+
+class CloudInit(Model):
+    """What cloud-init is told on the first boot, and how it gets there.
+
+    Addresses are those of the guest's cards. ``fields``: the options of Proxmox VE; ``snippets``:
+    documents on the node, named by ``cicustom``; ``seed``: documents on an ISO labelled cidata.
+    ``user_data``, ``vendor_data`` and ``network_config`` are whole documents of the operator's, in
+    the place of the rendered ones.
+    """
+
+    method: Literal["fields", "snippets", "seed"] = "fields"
+    storage: str = Field(description="Of the cloud-init drive (fields, snippets) or the seed ISO")
+    slot: str = "ide2"
+    snippet_storage: str | None = None
+    snippet_host: SnippetHost = SnippetHost()
+    hostname: str
+    domain: str | None = None
+    user: str | None = Field(default=None, description="None: the image's own default user")
+    ssh_keys: tuple[str, ...] = ()
+    password_hash: SecretStr | None = Field(default=None, description="crypt(3); None locks it")
+    sudo_nopasswd: bool = True
+    dns: tuple[Host, ...] = ()
+    search: tuple[str, ...] = ()
+    timezone: str | None = None
+    locale: str | None = None
+    upgrade: bool = False
+    packages: tuple[str, ...] = ()
+    commands: tuple[str, ...] = Field(default=(), description="Shell lines for the first boot")
+    user_data: str | None = None
+    vendor_data: str | None = None
+    network_config: str | None = None
+
+
+class PciDevice(Model):
+    """A device of the node that the guest gets: a resource mapping, or a raw id (root only)."""
+
+    mapping: str | None = None
+    device: str | None = Field(default=None, description="Such as 0000:01:00.0 or 0000:01:00")
+    pcie: bool = True
+    primary: bool = Field(default=False, description="x-vga: the guest's first graphics card")
+    rombar: bool = True
+    romfile: str | None = None
+    mdev: str | None = None
+
+
 class Guest(Model):
     """A virtual machine, declared or live. Memory is MiB."""
 
@@ -177,7 +275,27 @@ class Guest(Model):
     ssh_addresses: tuple[Host, ...] = Field(
         default=(), description="Where to look for its SSH server, best first"
     )
-    source: IsoSource | None = None
+    source: Annotated[IsoSource | ImageSource | CloneSource, Field(discriminator="kind")] | None = (
+        None
+    )
+    cloud_init: CloudInit | None = None
+    pci: tuple[PciDevice, ...] = ()
+    display: str | None = Field(default=None, description="`vga`: std, serial0, virtio, none, ...")
+
+    @property
+    def install(self) -> IsoSource | None:
+        """The ISO that it is installed from, if it is."""
+        return self.source if isinstance(self.source, IsoSource) else None
+
+    @property
+    def image(self) -> ImageSource | None:
+        """The disk image that it is made from, if it is."""
+        return self.source if isinstance(self.source, ImageSource) else None
+
+    @property
+    def clone(self) -> CloneSource | None:
+        """What it is cloned from, if it is."""
+        return self.source if isinstance(self.source, CloneSource) else None
 
     def disk(self, slot: str) -> Disk | None:
         """The disk in that slot, if there is one."""

@@ -255,9 +255,9 @@ def _notices(environment: Environment) -> list[str]:
     """What is allowed, but probably not what was wanted."""
     notices: list[str] = []
     for guest in environment.guests:
-        if guest.source is None:
+        if guest.install is None:
             continue
-        told = guest.source.installation
+        told = guest.install.installation
         users = [user for user in told.users if user.ssh_keys or user.password_hash]
         if not told.root_ssh_keys and told.root_password_hash is None and not users:
             notices.append(f"{guest.label}: nobody can log in; add kickstart.ssh_keys")

@@ -20,9 +20,9 @@ def gather(guest: Guest, *, env: str, content: str) -> Facts:
     ``content`` is the hash for the marker file. Raises RenderError, with the key of the first
     value that cannot be rendered.
     """
-    if guest.source is None or guest.source.kind != "iso":
+    if guest.install is None or guest.install.kind != "iso":
         raise RenderError("source", f"guest {guest.label} is not installed from an ISO")
-    inst = guest.source.installation
+    inst = guest.install.installation
     try:
         which = distro(inst.distro)
     except UnknownDistro as error:
