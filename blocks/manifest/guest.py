@@ -219,6 +219,7 @@ class CloudInit(Model):
     user: str | None = Field(default=None, description="None: the image's own default user")
     ssh_keys: tuple[str, ...] = ()
     password_hash: SecretStr | None = Field(default=None, description="crypt(3); None locks it")
+    password: SecretStr | None = Field(default=None, description="In the place of its hash")
     sudo_nopasswd: bool = True
     dns: tuple[Host, ...] = ()
     search: tuple[str, ...] = ()
@@ -269,6 +270,7 @@ class Guest(Model):
     agent: bool = True
     serial_console: bool = True
     onboot: bool = False
+    autostart: bool = Field(default=True, description="Started once it is made")
     tags: tuple[str, ...] = ()
     pool: str | None = None
     description: str = ""
