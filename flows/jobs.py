@@ -41,35 +41,37 @@ def up_jobs(run: RunRef, survey: Survey, cluster: str) -> tuple[NodeJob, ...]:
 
 def verify_jobs(run: RunRef, guests: Iterable[Guest]) -> tuple[NodeJob, ...]:
     """One job a guest: verify."""
-    return tuple(NodeJob(node=guest.label, run=run, stages=(_call(verify),)) for guest in guests)
+    return tuple(
+        NodeJob(node=guest.label, run=run, stages=(stage_call(verify),)) for guest in guests
+    )
 
 
 def _stages(guest: Guest, survey: Survey, cluster: str) -> tuple[StageCall, ...]:
     action = survey.plan.guest(guest.label).action
-    attaching = _call(attach, after=_owners(guest, survey))
+    attaching = stage_call(attach, after=_owners(guest, survey))
     if action in TO_BUILD:
         seed_storage = guest.install.seed_storage if guest.install is not None else None
-        seed_lane = _upload_lane(guest, seed_storage, survey.inventory, cluster)
-        changing = (_call(update),) if action is Action.RESUME else ()
+        seed_lane = upload_lane(guest, seed_storage, survey.inventory, cluster)
+        changing = (stage_call(update),) if action is Action.RESUME else ()
         return (
-            _call(render),
-            _call(build),
+            stage_call(render),
+            stage_call(build),
             *_providing(guest, survey.inventory, cluster),
-            _call(upload, lane=seed_lane),
-            _call(create),
+            stage_call(upload, lane=seed_lane),
+            stage_call(create),
             *changing,
             attaching,
-            _call(start),
-            _call(wait),
-            _call(finalize),
-            *((_call(announce),) if survey.environment.hooks.on_vm_ready else ()),
+            stage_call(start),
+            stage_call(wait),
+            stage_call(finalize),
+            *((stage_call(announce),) if survey.environment.hooks.on_vm_ready else ()),
         )
     if action is Action.UPDATE:
-        return (_call(update), attaching, _call(start))
-    return (_call(start),) if survey.to_start(guest.label) else ()
+        return (stage_call(update), attaching, stage_call(start))
+    return (stage_call(start),) if survey.to_start(guest.label) else ()
 
 
-def _call(
+def stage_call(
     stage: Stage[[]], *, lane: Lane | None = None, after: tuple[tuple[str, str], ...] = ()
 ) -> StageCall:
     return StageCall(name=stage.name, act=stage.call(), cancel=stage.cancel, lane=lane, after=after)
@@ -94,10 +96,10 @@ def _providing(guest: Guest, inventory: Inventory, cluster: str) -> tuple[StageC
     if guest.install is None or guest.install.origin is None:
         return ()
     storage = guest.install.iso.partition(":")[0]
-    return (_call(media, lane=_upload_lane(guest, storage, inventory, cluster)),)
+    return (stage_call(media, lane=upload_lane(guest, storage, inventory, cluster)),)
 
 
-def _upload_lane(
+def upload_lane(
     guest: Guest, storage: str | None, inventory: Inventory, cluster: str
 ) -> Lane | None:
     """Uploads to one storage go one after the other; a node's own storage is one of its own."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from blocks.manifest.environment import Environment
+from blocks.manifest.guest import Guest
 from blocks.model import Model
 from blocks.words import count
 from tasks.fleet import FleetResult, NodeResult
@@ -114,16 +115,7 @@ def up_result(
     guests = []
     for guest in environment.guests:
         ways = [way for way in (built.get(guest.label), checked.get(guest.label)) if way]
-        guests.append(
-            _guest(
-                guest.label,
-                guest.vmid,
-                guest.node,
-                str(guest.ssh_addresses[0]) if guest.ssh_addresses else None,
-                built.get(guest.label),
-                ways,
-            )
-        )
+        guests.append(guest_result(guest, built.get(guest.label), ways))
     said = [
         f"{g.label}: {stage.name}: {text}"
         for g in guests
@@ -142,14 +134,8 @@ def up_result(
     )
 
 
-def _guest(
-    label: str,
-    vmid: int,
-    node: str,
-    address: str | None,
-    built: NodeResult | None,
-    ways: Sequence[NodeResult],
-) -> GuestResult:
+def guest_result(guest: Guest, built: NodeResult | None, ways: Sequence[NodeResult]) -> GuestResult:
+    """What became of a guest: ``ways`` is all that was done, ``built`` the part that counts."""
     stages = tuple(
         StageResult(
             name=name,
@@ -165,10 +151,10 @@ def _guest(
     cancelled = built.cancelled if built else ()
     busy = built is not None and any(o.status == "done" for o in built.outcomes.values())
     return GuestResult(
-        label=label,
-        vmid=vmid,
-        node=node,
-        address=address,
+        label=guest.label,
+        vmid=guest.vmid,
+        node=guest.node,
+        address=str(guest.ssh_addresses[0]) if guest.ssh_addresses else None,
         state="failed"
         if failure
         else "cancelled"

@@ -147,13 +147,18 @@ def own_volumes(found: FoundGuest) -> frozenset[str]:
 
 
 def uses(user: FoundGuest, owner: FoundGuest) -> bool:
-    """Whether ``user`` has a volume of ``owner`` in its configuration."""
+    """Whether ``user`` has a volume of ``owner`` in its configuration, or a linked clone of one.
+
+    The volume of a linked clone names its base where the storage keeps files (07-clones); LVM-thin
+    does not tell, and needs no base once the clone is made.
+    """
     if user.row.vmid == owner.row.vmid:
         return False
     volumes = own_volumes(owner)
     return any(
-        isinstance(line, str) and line.partition(",")[0] in volumes
+        volume in volumes or any(volume.startswith(f"{base}/") for base in volumes)
         for line in user.live.config.values()
+        if isinstance(line, str) and ":" in (volume := line.partition(",")[0])
     )
 
 

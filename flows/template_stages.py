@@ -1,0 +1,56 @@
+"""Which of a template's stages a run is to do: ``--stages``, ``--skip``, ``--from``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from blocks.manifest.faults import suggestion
+from blocks.proxmox.errors import BadSettings
+
+STAGES: Final = ("preflight", "image", "create", "configure", "template", "clones")
+GROUPS: Final = {"vm": ("create", "configure"), "all": STAGES}
+
+
+def select(
+    stages: Sequence[str] | None = None,
+    skip: Sequence[str] | None = None,
+    start: str | None = None,
+) -> tuple[str, ...]:
+    """The stages to do, in their order.
+
+    ``stages``: only these; ``skip``: not these; ``start``: this one and those after it. Words may
+    be lists themselves (``image,create``) and name groups. Raises BadSettings for a word that
+    names no stage, with all such words, and where nothing is left.
+    """
+    faults: list[str] = []
+    only = _named(stages, "--stages", faults)
+    without = _named(skip, "--skip", faults)
+    first = _named((start,) if start else (), "--from", faults)
+    if faults:
+        raise BadSettings(faults)
+    begin = min(map(STAGES.index, first), default=0)
+    chosen = tuple(
+        name
+        for number, name in enumerate(STAGES)
+        if number >= begin and (not only or name in only) and name not in without
+    )
+    if not chosen:
+        raise BadSettings(
+            ["no stage is left to do"],
+            advice=f"the stages are {', '.join(STAGES)}; look at --stages, --skip and --from",
+        )
+    return chosen
+
+
+def _named(words: Iterable[str] | None, option: str, faults: list[str]) -> frozenset[str]:
+    found: set[str] = set()
+    for word in (part.strip() for text in words or () for part in text.split(",")):
+        if word in STAGES:
+            found.add(word)
+        elif word in GROUPS:
+            found.update(GROUPS[word])
+        elif word:
+            known = suggestion(word, (*STAGES, *GROUPS), "stages and groups")
+            faults.append(f"{option}: there is no stage {word!r}; {known}")
+    return frozenset(found)
