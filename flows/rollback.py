@@ -61,7 +61,7 @@ def rollback(
                 here.client,
                 here.environment.name,
                 run,
-                declared=here.environment.guests,
+                declared=here.environment.possible_guests(),
                 say=lambda text: notify(
                     Event(node=run, stage="rollback", state="done", detail=text)
                 ),

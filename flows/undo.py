@@ -23,12 +23,25 @@ from tasks.stage import Event, EventState
 
 def undo(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
     """Undo what the run made, unless it was told to keep it or never began to make anything."""
+    finished = bool(flow_run.parameters.get("continue_on_error"))
+    _undo(flow_run, state, keep_finished=finished)
+
+
+def undo_template(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
+    """The same for a template: where only clones failed, it stays, and so do the finished clones.
+
+    A run that crashed or was cancelled leaves nothing.
+    """
+    _undo(flow_run, state, keep_finished=state.is_failed())
+
+
+def _undo(flow_run: FlowRun, state: State[Any], *, keep_finished: bool) -> None:
     parameters = flow_run.parameters
     if not parameters.get("rollback", True) or parameters.get("dry_run") or _never_began(state):
         return
     logger = get_logger("rollback")
     try:
-        done = undo_flow_run(flow_run)
+        done = undo_flow_run(flow_run, keep_finished=keep_finished)
     except SAID as error:
         _tell(logger, "failed", f"could not roll back: {error}")
         again = command("rollback", parameters.get("manifest"), parameters.get("cluster"))
@@ -41,8 +54,8 @@ def undo(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
     _tell(logger, "done" if not done.errors else "failed", summary(done))
 
 
-def undo_flow_run(flow_run: FlowRun) -> Undone:
-    """Undo a flow run of ``up``. Raises ManifestError or ProxmoxError where it cannot begin."""
+def undo_flow_run(flow_run: FlowRun, *, keep_finished: bool) -> Undone:
+    """Undo a flow run. Raises ManifestError or ProxmoxError where it cannot begin."""
     parameters = flow_run.parameters
     run_id = run_id_of(flow_run.id)
     logger = get_logger("rollback")
@@ -52,8 +65,8 @@ def undo_flow_run(flow_run: FlowRun) -> Undone:
             here.client,
             here.environment.name,
             run_id,
-            declared=here.environment.guests,
-            keep_ready=bool(parameters.get("continue_on_error")),
+            declared=here.environment.possible_guests(),
+            keep_ready=keep_finished,
             say=lambda text: _tell(logger, "done", text),
         )
     finally:

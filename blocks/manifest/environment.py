@@ -43,6 +43,10 @@ class Environment(Model):
         description="Of a `kind: Template`; its guests are in `guests`, template first",
     )
 
+    def possible_guests(self) -> tuple[Guest, ...]:
+        """The guests, and the template under every number that a generation of it may have."""
+        return (*self.guests, *(self.recipe.candidates()[1:] if self.recipe else ()))
+
     def guest(self, label: str) -> Guest:
         """The guest of that label, name or number. Raises UnknownGuest with the known ones."""
         for guest in self.guests:

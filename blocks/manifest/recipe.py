@@ -44,3 +44,11 @@ class Recipe(Model):
     clones: tuple[Guest, ...] = ()
     rebuild: Rebuild
     alias: Alias = Alias()
+
+    def candidates(self) -> tuple[Guest, ...]:
+        """The template under each number that it may have, the declared one first."""
+        if self.rebuild.when == "never":
+            return (self.template,)
+        first, last = self.rebuild.vmids
+        numbers = dict.fromkeys((self.template.vmid, *range(first, last + 1)))
+        return tuple(self.template.model_copy(update={"vmid": number}) for number in numbers)
