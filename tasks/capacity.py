@@ -21,11 +21,11 @@ def check_inventory(guests: Sequence[Guest], inventory: Inventory) -> list[Findi
     ``guests``: those that are to be created. No call is made.
     """
     return [
-        *_nodes(guests, inventory),
+        *node_findings(guests, inventory),
         *_storages(guests, inventory),
-        *_room(guests, inventory),
+        *room_findings(guests, inventory),
         *_names(guests, inventory),
-        *_resources(guests, inventory),
+        *resource_findings(guests, inventory),
     ]
 
 
@@ -33,8 +33,8 @@ def check_changes(guests: Sequence[Guest], inventory: Inventory) -> list[Finding
     """Storages, room and capacity for the parts of existing guests that change. No call is made."""
     return [
         *_storages(guests, inventory),
-        *_room(guests, inventory),
-        *_resources(guests, inventory),
+        *room_findings(guests, inventory),
+        *resource_findings(guests, inventory),
     ]
 
 
@@ -65,7 +65,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"{hint}There is: {', '.join(names) or 'nothing'}"
 
 
-def _nodes(guests: Sequence[Guest], inventory: Inventory) -> list[Finding]:
+def node_findings(guests: Sequence[Guest], inventory: Inventory) -> list[Finding]:
+    """Nodes that the cluster does not have, or that are offline."""
     found = []
     for guest in guests:
         row = node_row(inventory, guest.node)
@@ -100,15 +101,16 @@ def _storages(guests: Sequence[Guest], inventory: Inventory) -> list[Finding]:
             wanted.append((guest.install.iso.partition(":")[0], "iso", "the install ISO"))
             wanted.append((guest.install.seed_storage, "iso", "the seed ISO"))
         for storage, content, purpose in dict.fromkeys(wanted):
-            finding = _storage(guest, inventory, storage, content, purpose)
+            finding = storage_finding(guest, inventory, storage, content, purpose)
             if finding is not None:
                 found.append(finding)
     return found
 
 
-def _storage(
+def storage_finding(
     guest: Guest, inventory: Inventory, storage: str, content: str, purpose: str
 ) -> Finding | None:
+    """What keeps the guest's node from putting that content onto a storage, if anything does."""
     row = storage_on(inventory, storage, guest.node)
     if row is None:
         there = [s.storage for s in inventory.storages if s.node == guest.node]
@@ -136,7 +138,8 @@ def _storage(
     return None
 
 
-def _room(guests: Sequence[Guest], inventory: Inventory) -> list[Finding]:
+def room_findings(guests: Sequence[Guest], inventory: Inventory) -> list[Finding]:
+    """Storages that the new disks of all these guests, or a seed ISO, do not fit on."""
     asked: dict[tuple[str, str], int] = defaultdict(int)
     rows: dict[tuple[str, str], StorageRow] = {}
     found: list[Finding] = []
@@ -225,7 +228,8 @@ def next_free(vmid: int, taken: Iterable[int]) -> int:
     return vmid
 
 
-def _resources(guests: Sequence[Guest], inventory: Inventory) -> list[Finding]:
+def resource_findings(guests: Sequence[Guest], inventory: Inventory) -> list[Finding]:
+    """Processors and memory that a node does not have for these guests."""
     found = []
     memory: dict[str, int] = defaultdict(int)
     for guest in guests:

@@ -78,13 +78,11 @@ def find(
         strangers = pool.submit(all_guests, client, inventory)
         rights = pool.submit(permissions, client)
         switches = {
-            node: pool.submit(_optional, partial(_bridge_names, client, node))
+            node: pool.submit(optional, partial(bridge_names, client, node))
             for node in _nodes_online(guests, inventory)
         }
         isos = {
-            place: pool.submit(
-                _optional, lambda p=place: storage_content(client, p[0], p[1], "iso")
-            )
+            place: pool.submit(optional, lambda p=place: storage_content(client, p[0], p[1], "iso"))
             for place in _iso_places(guests, inventory)
         }
         banners = {
@@ -96,19 +94,20 @@ def find(
         }
         who = connection.token_id or connection.user or "the caller"
         return joined(
-            _version(client),
+            version_findings(client),
             check_rights(guests, rights.result(), who),
             check_inventory(guests, inventory),
-            _bridges(guests, {node: job.result() for node, job in switches.items()}),
+            bridge_findings(guests, {node: job.result() for node, job in switches.items()}),
             _switched(client, changing, inventory),
             _isos(guests, {place: job.result() for place, job in isos.items()}),
             check_media(guests, inventory, {place: job.result() for place, job in isos.items()}),
-            _addresses(guests, strangers.result()),
-            _answering({key: job.result() for key, job in banners.items()}),
+            address_findings(guests, strangers.result()),
+            answering({key: job.result() for key, job in banners.items()}),
         )
 
 
-def _bridge_names(client: Client, node: str) -> list[str]:
+def bridge_names(client: Client, node: str) -> list[str]:
+    """The bridges that guests on a node may use."""
     return [row.name for row in bridges(client, node)]
 
 
@@ -116,13 +115,13 @@ def _switched(client: Client, changing: Sequence[Guest], inventory: Inventory) -
     """The bridges of changed cards that their nodes do not have; a call a node."""
     cards = [guest for guest in changing if guest.nics]
     there = {
-        node: _optional(partial(_bridge_names, client, node))
+        node: optional(partial(bridge_names, client, node))
         for node in _nodes_online(cards, inventory)
     }
-    return _bridges(cards, there)
+    return bridge_findings(cards, there)
 
 
-def _optional(read: Callable[[], T]) -> T | None:
+def optional(read: Callable[[], T]) -> T | None:
     """What the caller may not read is reported by the check of the privileges."""
     try:
         return read()
@@ -130,7 +129,8 @@ def _optional(read: Callable[[], T]) -> T | None:
         return None
 
 
-def _version(client: Client) -> list[Finding]:
+def version_findings(client: Client) -> list[Finding]:
+    """A server that is older than what Proxflow knows."""
     release = client.version().release
     major = int(release.partition(".")[0])
     if major >= OLDEST_RELEASE:
@@ -160,7 +160,10 @@ def _iso_places(guests: Sequence[Guest], inventory: Inventory) -> set[tuple[str,
     }
 
 
-def _bridges(guests: Sequence[Guest], there: Mapping[str, Sequence[str] | None]) -> list[Finding]:
+def bridge_findings(
+    guests: Sequence[Guest], there: Mapping[str, Sequence[str] | None]
+) -> list[Finding]:
+    """Bridges that a guest's node does not have; None: they could not be read."""
     found = []
     for guest in guests:
         known = there.get(guest.node)
@@ -199,7 +202,8 @@ def _isos(guests: Sequence[Guest], there: Mapping[tuple[str, str], Any]) -> list
     return found
 
 
-def _addresses(guests: Sequence[Guest], others: Sequence[FoundGuest]) -> list[Finding]:
+def address_findings(guests: Sequence[Guest], others: Sequence[FoundGuest]) -> list[Finding]:
+    """MAC and IP addresses that the configuration of another guest has."""
     declared = {guest.vmid for guest in guests}
     macs: dict[str, FoundGuest] = {}
     ips: dict[str, FoundGuest] = {}
@@ -236,7 +240,7 @@ def _addresses(guests: Sequence[Guest], others: Sequence[FoundGuest]) -> list[Fi
     return found
 
 
-def _answering(banners: Mapping[tuple[str, str], str | None]) -> list[Finding]:
+def answering(banners: Mapping[tuple[str, str], str | None]) -> list[Finding]:
     """A machine that answers at the address of a guest that does not exist yet."""
     return [
         error(

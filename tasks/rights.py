@@ -30,7 +30,11 @@ AGENT = "VM.GuestAgent.Audit"
 _AGENT_TOO = ("VM.GuestAgent.Unrestricted", "VM.Monitor")
 
 
-def needed(guests: Iterable[Guest]) -> Mapping[str, frozenset[str]]:
+Wants = Mapping[str, frozenset[str]]
+"""Path to privileges."""
+
+
+def needed(guests: Iterable[Guest]) -> Wants:
     """Path to privileges, for creating these guests, watching them and removing them again."""
     wants: dict[str, set[str]] = defaultdict(set)
     for guest in guests:
@@ -52,6 +56,9 @@ def needed(guests: Iterable[Guest]) -> Mapping[str, frozenset[str]]:
             wants[f"/storage/{guest.install.seed_storage}"].update(
                 ("Datastore.Audit", "Datastore.AllocateTemplate", "Datastore.Allocate")
             )
+        for device in guest.pci:
+            if device.mapping:
+                wants[f"/mapping/pci/{device.mapping}"].add("Mapping.Use")
         if guest.pool:
             wants[f"/pool/{guest.pool}"].update(("Pool.Audit", "VM.Allocate"))
     return {path: frozenset(privileges) for path, privileges in sorted(wants.items())}
@@ -59,10 +66,24 @@ def needed(guests: Iterable[Guest]) -> Mapping[str, frozenset[str]]:
 
 def check_rights(guests: Iterable[Guest], permissions: Permissions, who: str) -> list[Finding]:
     """A finding for each path on which something is missing. No call is made."""
+    return lacking_rights(needed(guests), permissions, who)
+
+
+def lacking_rights(
+    wants: Wants,
+    permissions: Permissions,
+    who: str,
+    pools: Mapping[str, str] | None = None,
+) -> list[Finding]:
+    """A finding for each path on which something is missing, the remedy with the last one.
+
+    ``pools``: path of a guest to the pool it is or will be in, which lends its privileges.
+    """
+    lends = pools or {}
     lacking = {
         path: missing
-        for path, privileges in needed(guests).items()
-        if (missing := _missing(permissions, path, privileges))
+        for path, privileges in wants.items()
+        if (missing := _missing(permissions, path, privileges, lends.get(path)))
     }
     if not lacking:
         return []
@@ -77,10 +98,12 @@ def check_rights(guests: Iterable[Guest], permissions: Permissions, who: str) ->
     return found
 
 
-def _missing(permissions: Permissions, path: str, privileges: frozenset[str]) -> list[str]:
+def _missing(
+    permissions: Permissions, path: str, privileges: frozenset[str], pool: str | None
+) -> list[str]:
     if permissions.privileges(path).intersection(_AGENT_TOO):
         privileges -= {AGENT}
-    return sorted(permissions.missing(path, privileges))
+    return sorted(permissions.missing(path, privileges, pool=pool))
 
 
 def _common(paths: Iterable[str]) -> str:
