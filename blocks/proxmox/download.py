@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from blocks.proxmox.client import Client, api_path
-from blocks.proxmox.errors import TaskFailed, WrongChecksum
+from blocks.proxmox.errors import ProxmoxError, TaskFailed, WrongChecksum
 from blocks.proxmox.upload import UploadKind
 
 _TASK_SECONDS: Final = 4 * 3600.0
@@ -19,6 +19,13 @@ _TASK_SECONDS: Final = 4 * 3600.0
 _NOWHERE: Final = "http://127.0.0.1:9/"
 _PERCENT = re.compile(r"\s(\d{1,3})%")
 _MISMATCH = "checksum mismatch"
+# Recorded in 04-download-url (step 23) and, for an upload, in 03-uploads (step 35).
+_NO_QCOW2 = "is not in qcow2 format"
+_UNTRUSTED = ("backing file not allowed", "data file not allowed")
+
+
+class NoDiskImage(ProxmoxError):
+    """What the node fetched is no disk image of that kind, or one that depends on other files."""
 
 
 def download(
@@ -27,15 +34,17 @@ def download(
     storage: str,
     url: str,
     filename: str,
-    sha256: str,
+    checksum: str,
     *,
+    algorithm: str = "sha256",
     content: UploadKind = "iso",
     on_percent: Callable[[int], None] | None = None,
 ) -> str:
     """Let the node fetch a file into a storage and return its volume id.
 
-    A file of that name with that checksum is kept as it is. ``on_percent`` gets the progress that
-    the node's log tells. Raises WrongChecksum (of what was fetched, or of what is there already),
+    A file of that name with that checksum is kept as it is. ``checksum`` is in hex, ``algorithm``
+    sha256 or sha512. ``on_percent`` gets the progress that the node's log tells. Raises
+    WrongChecksum (of what was fetched, or of what is there already), NoDiskImage (content import),
     TaskFailed (the node cannot fetch it, or the disk is full), PermissionDenied (it takes Sys.Audit
     and Sys.Modify on the node), NotSupported.
     """
@@ -49,8 +58,8 @@ def download(
         "content": content,
         "filename": filename,
         "url": url,
-        "checksum": sha256.lower(),
-        "checksum-algorithm": "sha256",
+        "checksum": checksum.lower(),
+        "checksum-algorithm": algorithm,
     }
     upid = client.post(api_path("nodes", node, "storage", storage, "download-url"), **params)
     try:
@@ -58,19 +67,33 @@ def download(
     except TaskFailed as failure:
         if _MISMATCH in failure.exitstatus:
             raise WrongChecksum(failure.exitstatus) from None
+        if any(word in failure.exitstatus for word in (_NO_QCOW2, *_UNTRUSTED)):
+            raise NoDiskImage(failure.exitstatus) from None
         raise
     return f"{storage}:{content}/{filename}"
 
 
-def has_content(client: Client, node: str, volid: str, sha256: str) -> bool:
+def has_content(
+    client: Client, node: str, volid: str, checksum: str, *, algorithm: str = "sha256"
+) -> bool:
     """Whether the file is there with that checksum; the node reads it, which takes its time.
 
     Raises PermissionDenied, NotSupported.
     """
     storage, _, rest = volid.partition(":")
-    filename = rest.rpartition("/")[2]
+    folder, _, filename = rest.rpartition("/")
+    content: UploadKind = "import" if folder == "import" else "iso"
     try:
-        download(client, node, storage, _NOWHERE + filename, filename, sha256)
+        download(
+            client,
+            node,
+            storage,
+            _NOWHERE + filename,
+            filename,
+            checksum,
+            algorithm=algorithm,
+            content=content,
+        )
     except (WrongChecksum, TaskFailed):
         return False
     return True

@@ -60,13 +60,15 @@ def upload(
     content: UploadKind = "iso",
     filename: str | None = None,
     sha256: str | None = None,
+    sha512: str | None = None,
     on_progress: Callable[[int, int], None] | None = None,
     task_timeout: float = 3600.0,
 ) -> str:
     """Send a file and return its volume id, once the storage has the whole of it.
 
     ``filename``: the volume's name (default: the file's); characters that the server would
-    replace are replaced here. ``sha256``: the server compares it before the volume appears.
+    replace are replaced here. ``sha256`` or ``sha512``: the server compares it before the volume
+    appears.
     ``on_progress``: gets bytes sent and bytes in all, about once a MiB, from this thread.
     ``task_timeout``: seconds for the server to move the file into the storage.
 
@@ -77,8 +79,9 @@ def upload(
     size = _checked(path)
     name = volume_name(filename or path.name)
     fields: dict[str, str] = {"content": content}
-    if sha256 is not None:
-        fields |= {"checksum-algorithm": "sha256", "checksum": sha256.lower()}
+    for algorithm, checksum in (("sha256", sha256), ("sha512", sha512)):
+        if checksum is not None:
+            fields |= {"checksum-algorithm": algorithm, "checksum": checksum.lower()}
     with path.open("rb") as file:
 
         def body() -> tuple[MultipartEncoder, str]:
