@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from blocks.manifest.environment import Environment
+from blocks.manifest.faults import Fault, ManifestError, show_path
 from blocks.proxmox.client import Client
 from blocks.proxmox.connection import Connection, resolve
 from tasks.masking import open_environment
@@ -49,3 +50,22 @@ def reading(
         yield opened
     finally:
         opened.client.close()
+
+
+def templates_only(environment: Environment) -> None:
+    """Refuse an environment where a template is asked for. Raises ManifestError."""
+    if environment.recipe is None:
+        _refuse_kind(environment, "this is an environment (kind: Env)", "bring it up with flows.up")
+
+
+def environments_only(environment: Environment) -> None:
+    """Refuse a template where an environment is asked for. Raises ManifestError."""
+    if environment.recipe is not None:
+        _refuse_kind(
+            environment, "this is a template (kind: Template)", "build it with flows.template build"
+        )
+
+
+def _refuse_kind(environment: Environment, problem: str, remedy: str) -> None:
+    file = show_path(environment.path)
+    raise ManifestError((Fault(file=file, key="kind", problem=problem, remedy=remedy),))

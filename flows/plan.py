@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cyclopts import App
 
-from flows.opening import reading
+from flows.opening import environments_only, reading
 from flows.parameters import ClusterName, Json, Manifest, Only
 from flows.plan_text import plan_document, plan_lines
 from flows.terminal import Exit, faults_shown, out, print_json, show_findings, show_notices
@@ -29,6 +29,7 @@ def main(
     0 done, 1 failed, 2 bad input, or a plan that `up` would refuse.
     """
     with faults_shown(), reading(manifest, cluster, only) as here:
+        environments_only(here.everyone)
         show_notices((*here.environment.notices, *here.client.notices))
         seen = survey(here.client, here.environment, cluster=here.connection.label)
         findings = plan_findings(seen)

@@ -15,7 +15,7 @@ from blocks.proxmox.client import Client
 from blocks.words import count
 from flows.environment import happen, keep, run_name, running, told
 from flows.jobs import up_jobs, verify_jobs
-from flows.opening import reading
+from flows.opening import environments_only, reading
 from flows.parameters import (
     BootTimeout,
     ClusterName,
@@ -95,6 +95,7 @@ def up(
             "boot_timeout": boot_timeout,
         }
         with running(manifest, cluster, only, options) as here:
+            environments_only(here.environment)
             seen = planned(here.run)
             keep(here.environment, "plan", plan_markdown(seen), counted(seen))
             if not seen.nothing_to_do:
@@ -189,6 +190,7 @@ def main(
     """
     with faults_shown():
         with reading(manifest, cluster, only) as here:
+            environments_only(here.everyone)
             show_notices((*here.environment.notices, *here.client.notices))
             seen = survey(here.client, here.environment, cluster=here.connection.label)
             findings = plan_findings(seen)

@@ -12,6 +12,7 @@ from prefect.states import Completed, Failed
 from blocks.words import count
 from flows.environment import keep, run_name, running, told
 from flows.jobs import verify_jobs
+from flows.opening import environments_only
 from flows.parameters import ClusterName, Json, Manifest, Only, Parallel
 from flows.progress import listener
 from flows.running import run_locally
@@ -37,6 +38,7 @@ def verify(
 
     def body() -> State[Any]:
         with running(manifest, cluster, only) as here:
+            environments_only(here.environment)
             checks = run_fleet(
                 verify_jobs(here.run, here.environment.guests),
                 parallel=parallel,
