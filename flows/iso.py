@@ -170,7 +170,7 @@ def remaster(
         made = rewrite(source, output, family)
     except (UnknownDistro, IsoError) as error:
         raise _Refused(f"{source}: {error}") from None
-    print(f"{made.path}: {human_size(made.size)}, sha256 {made.sha256}")
+    print(f"{made.path}: {human_size(made.size)}")
     print(f"rewritten: {', '.join(made.changed) or 'nothing; it was rewritten before'}")
     return 0
 

@@ -13,6 +13,8 @@ from ipaddress import ip_address, ip_interface
 from pathlib import Path
 from typing import Any
 
+from ruamel.yaml import YAML
+
 from blocks.manifest.cards import derived_mac
 from blocks.manifest.environment import Environment
 from blocks.manifest.guest import (
@@ -31,7 +33,7 @@ from blocks.units import GIB
 from deployments.lab import images
 from tasks.session import Session, adopt, close_session
 from tasks.stage import RunRef
-from tests.environments import KEY, NODES, RUN, Place
+from tests.environments import KEY, NODES, RUN, Document, Place
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,42 @@ class Golden:
             alias=Alias(),
         )
         return recipe.model_copy(update=changes)
+
+    def document(self, image: Path | str, clones: int = 0, **spec: Any) -> Document:
+        """The manifest of the template, with ``clones`` clones named ``c1-...``; ``spec`` wins."""
+        made: Document = {
+            "node": NODES[0],
+            "vm_id": self.vmid,
+            "image": {"path": str(image), "storage": "local"},
+            "resources": {"memory": 1024},
+            "disk": {"size": "4G", "storage": "local-lvm"},
+            "nics": [{"bridge": "vmbr0"}],
+            "cloud_init": {"user": "ops", "ssh_keys": [KEY]},
+        }
+        if clones:
+            made["clones"] = [
+                {
+                    "name": f"c{index}-{self.place.number}",
+                    "vm_id": self.vmid + index,
+                    "ip": f"{self.place.address(index)}/24",
+                    "gateway": f"{self.place.subnet}.1",
+                }
+                for index in range(1, clones + 1)
+            ]
+        return {
+            "version": "1",
+            "kind": "Template",
+            "metadata": {"name": self.name, "proxmox_context": "lab"},
+            "spec": made | spec,
+        }
+
+    def write(self, document: Document) -> Path:
+        """Write a manifest; its path."""
+        self.place.folder.mkdir(parents=True, exist_ok=True)
+        path = self.place.folder / f"{self.name}.yaml"
+        with path.open("w") as file:
+            YAML(typ="safe").dump(document, file)
+        return path
 
     def environment(self, recipe: Recipe) -> Environment:
         """As loading the manifest would give it."""

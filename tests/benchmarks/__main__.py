@@ -23,6 +23,7 @@ NAMES = {
     "startup": "commands as processes, with a Prefect server and without",
     "lab": "start of the lab, lists of two thousand guests, an upload beside other calls",
     "uploads": "a large upload beside curl",
+    "templates": "a second build beside the first; twenty clones (two minutes)",
     "makespan": "a fleet beside its critical path (a minute and a half)",
 }
 Benchmark = Callable[[Path], Iterator[Figure]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import resource
 import sys
@@ -12,10 +13,11 @@ from tasks.iso.remaster import remaster
 
 
 def main() -> None:
-    """``python -m tests.benchmarks.rewriting SOURCE TARGET``."""
-    source, target = map(Path, sys.argv[1:])
+    """``python -m tests.benchmarks.rewriting SOURCE TARGET [checksum]``."""
+    source, target = map(Path, sys.argv[1:3])
+    digest = hashlib.sha256() if "checksum" in sys.argv[3:] else None
     began = time.perf_counter()
-    remaster(source, target, "subiquity")
+    remaster(source, target, "subiquity", digest=digest)
     seconds = time.perf_counter() - began
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(json.dumps({"seconds": seconds, "rss": peak}))

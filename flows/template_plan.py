@@ -1,0 +1,134 @@
+"""The plan of a template as text: for the terminal, for Prefect artifacts, for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.text import Text
+
+from blocks.manifest.guest import Guest
+from blocks.manifest.recipe import TEMPLATE
+from blocks.words import count
+from tasks.findings import Finding
+from tasks.template.seen import TemplateSurvey
+
+_SIGNS = {
+    "absent": ("+", "green"),
+    "unfinished": (">", "cyan"),
+    "ready": ("=", "dim"),
+    "foreign": ("!", "red"),
+}
+
+
+def plan_lines(seen: TemplateSurvey, chosen: Sequence[str]) -> RenderableType:
+    """The plan: a line a guest, differences below, and a last line that counts."""
+    lines: list[RenderableType] = []
+    for guest in _touched(seen, chosen):
+        sign, colour = _SIGNS[seen.standing(guest)]
+        head = f"[{colour}]{sign} {escape(guest.name)}[/]"
+        where = f"[dim]{guest.vmid} on {escape(guest.node)}[/]"
+        lines.append(Text.from_markup(f"{head}  {where}  {escape(_said(seen, guest))}"))
+        lines += [Text(f"    {text}") for text in _details(seen, guest)]
+    lines.append(Text(""))
+    lines.append(Text.from_markup(f"[bold]Plan:[/] {planned_summary(seen)}"))
+    return Group(*lines)
+
+
+def planned_summary(seen: TemplateSurvey) -> str:
+    """``template to be built, 3 clones to be made, 1 as declared``."""
+    states = [seen.standing(clone) for clone in seen.clones]
+    made = states.count("absent") + states.count("unfinished")
+    ready = states.count("ready")
+    parts = [f"template {_template_words(seen)}"]
+    if made:
+        parts.append(f"{count(made, 'clone')} to be made")
+    if ready:
+        parts.append(f"{count(ready, 'clone')} there")
+    return ", ".join(parts)
+
+
+def plan_markdown(seen: TemplateSurvey, chosen: Sequence[str]) -> str:
+    """The plan as a Prefect artifact."""
+    lines = [
+        f"### {seen.environment.name}: {planned_summary(seen)}",
+        "",
+        f"Stages: {', '.join(chosen)}",
+        "",
+        "| guest | vmid | node | plan |",
+        "|---|---|---|---|",
+    ]
+    for guest in _touched(seen, chosen):
+        details = "; ".join([_said(seen, guest), *_details(seen, guest)])
+        lines.append(f"| {guest.name} | {guest.vmid} | {guest.node} | {details} |")
+    return "\n".join(lines)
+
+
+def plan_document(
+    seen: TemplateSurvey, pending: Collection[str], findings: Sequence[Finding]
+) -> dict[str, Any]:
+    """The plan for programs, with what was found against it."""
+    return {
+        "env": seen.environment.name,
+        "reason": seen.reason,
+        "pending": sorted(pending),
+        "guests": [
+            {
+                "label": guest.label,
+                "name": guest.name,
+                "vmid": guest.vmid,
+                "node": guest.node,
+                "standing": seen.standing(guest),
+                "changes": [
+                    change.model_dump(mode="json") for change in seen.changes.get(guest.label, ())
+                ],
+            }
+            for guest in seen.environment.guests
+        ],
+        "findings": [finding.model_dump(mode="json") for finding in findings],
+    }
+
+
+def _touched(seen: TemplateSurvey, chosen: Sequence[str]) -> Iterator[Guest]:
+    yield seen.template
+    if "clones" in chosen:
+        yield from seen.clones
+
+
+def _said(seen: TemplateSurvey, guest: Guest) -> str:
+    if guest.label == TEMPLATE:
+        return f"template, {_template_words(seen)}"
+    match seen.standing(guest):
+        case "absent":
+            kind = "full" if guest.clone is not None and guest.clone.full else "linked"
+            return f"{kind} clone, to be made"
+        case "unfinished":
+            return "clone, to be finished"
+        case "foreign":
+            return "the number is taken by somebody else's guest"
+        case _:
+            return "clone, differs" if seen.changes.get(guest.label) else "clone, as declared"
+
+
+def _template_words(seen: TemplateSurvey) -> str:
+    reason = "" if seen.reason == "as declared" else f" ({seen.reason})"
+    match seen.standing(seen.template):
+        case "absent":
+            return f"to be built{reason}"
+        case "unfinished":
+            return f"to be finished{reason}"
+        case "foreign":
+            return "cannot be built: the number is taken by somebody else's guest"
+        case _:
+            return f"there{reason}"
+
+
+def _details(seen: TemplateSurvey, guest: Guest) -> list[str]:
+    if guest.label == TEMPLATE:
+        image = guest.image
+        absent = seen.standing(guest) == "absent"
+        return [f"image {image.name} on {image.storage}"] if absent and image is not None else []
+    changes = seen.changes.get(guest.label, ())
+    return [f"{change}" for change in changes]

@@ -1,0 +1,176 @@
+"""What a recipe declares against what is there: the template, its generations, its clones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import date
+from typing import Literal
+
+from blocks.manifest.environment import Environment
+from blocks.manifest.guest import Guest
+from blocks.manifest.plans import Change
+from blocks.manifest.recipe import TEMPLATE, Recipe
+from blocks.proxmox.errors import NotFound, PermissionDenied
+from blocks.proxmox.inventory import GuestRow, Inventory, guest_config, read_inventory
+from tasks.findings import Finding, error
+from tasks.found import READERS
+from tasks.image import image_digest
+from tasks.live import Live
+from tasks.session import Session
+from tasks.template.generations import decide, find_generations
+from tasks.template.reconcile import differences
+
+Standing = Literal["absent", "unfinished", "ready", "foreign"]
+"""``foreign``: somebody else's guest has the number, or it cannot be read."""
+
+BUILDING = ("image", "create", "configure", "template")
+"""The stages that make the template."""
+
+
+@dataclass(frozen=True)
+class TemplateSurvey:
+    """A recipe beside the cluster that is to hold it.
+
+    ``environment`` has the template under the number and name of the generation that the run is
+    about; ``reason`` says why that one. ``lives`` and ``rows`` have the guests that exist, by
+    label. ``changes``: how finished clones differ from what is declared.
+    """
+
+    environment: Environment
+    inventory: Inventory
+    reason: str
+    lives: dict[str, Live]
+    rows: dict[str, GuestRow]
+    changes: dict[str, tuple[Change, ...]]
+
+    @property
+    def template(self) -> Guest:
+        """The generation that the run is about."""
+        return self.environment.guest(TEMPLATE)
+
+    @property
+    def clones(self) -> tuple[Guest, ...]:
+        """The declared clones."""
+        return tuple(guest for guest in self.environment.guests if guest.label != TEMPLATE)
+
+    def standing(self, guest: Guest) -> Standing:
+        """How far the guest is."""
+        if guest.label not in self.rows:
+            return "absent"
+        live = self.lives.get(guest.label)
+        if live is None or live.mark is None:
+            return "foreign"
+        mark = live.mark
+        if (mark.env, mark.guest, mark.vmid) != (self.environment.name, guest.label, guest.vmid):
+            return "foreign"
+        if guest.label == TEMPLATE and not int(live.config.get("template", 0)):
+            return "unfinished"
+        return "ready" if mark.ready else "unfinished"
+
+    def pending(self, chosen: Iterable[str], *, reconcile: bool = False) -> frozenset[str]:
+        """Those of the chosen stages that have something to do, as far as can be told."""
+        stages = set(chosen)
+        work: set[str] = set()
+        if self.standing(self.template) != "ready":
+            work |= stages & set(BUILDING)
+        elif not stages & {"create", "configure", "template"}:
+            work |= stages & {"image"}
+        if "clones" in stages and any(self.to_do(guest, reconcile) for guest in self.clones):
+            work.add("clones")
+        if work:
+            work |= stages & {"preflight"}
+        return frozenset(work)
+
+    def to_do(self, clone: Guest, reconcile: bool) -> bool:
+        """Whether a clone is to be made, finished or changed."""
+        if self.standing(clone) != "ready":
+            return True
+        return reconcile and bool(self.changes.get(clone.label))
+
+    def findings(self, chosen: Iterable[str]) -> list[Finding]:
+        """What forbids to begin, from what was read already. No call."""
+        stages = frozenset(chosen)
+        found = []
+        touched = self.clones if "clones" in stages else ()
+        if stages & set(BUILDING):
+            touched = (self.template, *touched)
+        for guest in touched:
+            if self.standing(guest) == "foreign":
+                row = self.rows[guest.label]
+                found.append(
+                    error(
+                        f"vm_id {guest.vmid} is taken by {row.name} on {row.node}, which is not "
+                        f"{self.environment.name}'s",
+                        "give it another vm_id",
+                        guest=guest.label,
+                    )
+                )
+        standing = self.standing(self.template)
+        if "clones" in stages and "template" not in stages and standing != "ready" and self.clones:
+            found.append(
+                error(
+                    f"there is no template {self.template.name} ({self.template.vmid}) to clone",
+                    "let the stages before it run too",
+                )
+            )
+        needed = {"configure": "create", "template": "configure"}
+        for stage, before in needed.items():
+            if stage in stages and before not in stages and standing == "absent":
+                found.append(
+                    error(
+                        f"stage {stage} needs VM {self.template.vmid}, which does not exist",
+                        f"let stage {before} run too",
+                    )
+                )
+                break
+        return found
+
+
+def survey_template(here: Session, today: date) -> TemplateSurvey:
+    """Read the cluster and decide which generation the run is about.
+
+    One call, and one for each declared guest that exists; with ``rebuild: on-new-image`` also the
+    publisher's list of checksums. Raises ProxmoxError, StageError.
+    """
+    recipe = require_recipe(here.environment)
+    inventory = read_inventory(here.client)
+    rebuilt = recipe.rebuild.when != "never"
+    reason, template = "as declared", recipe.template
+    if rebuilt:
+        generations = find_generations(here.client, inventory, here.environment)
+        digest = image_digest(here, recipe.template)
+        decision = decide(recipe, generations, digest, today)
+        reason, template = decision.reason, decision.guest
+    environment = with_template(here.environment, template)
+    by_id = {row.vmid: row for row in inventory.guests}
+    rows = {g.label: by_id[g.vmid] for g in environment.guests if g.vmid in by_id}
+    online = {node.name for node in inventory.nodes if node.online}
+
+    def read(row: GuestRow) -> Live | None:
+        try:
+            return Live(guest_config(here.client, row)) if row.node in online else None
+        except (NotFound, PermissionDenied):
+            return None
+
+    with ThreadPoolExecutor(READERS) as pool:
+        read_all = dict(zip(rows, pool.map(read, rows.values()), strict=True))
+    lives = {label: live for label, live in read_all.items() if live is not None}
+    seen = TemplateSurvey(environment, inventory, reason, lives, rows, {})
+    finished = [clone for clone in seen.clones if seen.standing(clone) == "ready"]
+    changes = {clone.label: differences(here, clone, lives[clone.label]) for clone in finished}
+    return TemplateSurvey(environment, inventory, reason, lives, rows, changes)
+
+
+def require_recipe(environment: Environment) -> Recipe:
+    """The recipe of a ``kind: Template``. Raises ValueError for another document."""
+    if environment.recipe is None:
+        raise ValueError(f"{environment.path} is no kind: Template")
+    return environment.recipe
+
+
+def with_template(environment: Environment, template: Guest) -> Environment:
+    """The environment with another generation in the template's place."""
+    others = tuple(guest for guest in environment.guests if guest.label != TEMPLATE)
+    return environment.model_copy(update={"guests": (template, *others)})
