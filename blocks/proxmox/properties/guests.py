@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, cast
 
-from blocks.manifest.guest import Disk, Firmware, Guest, Nic
+from blocks.manifest.guest import Disk, Firmware, Guest, Nic, PciDevice
 from blocks.proxmox.errors import ProxmoxError
 from blocks.proxmox.properties.strings import Properties, format, parse
 from blocks.proxmox.properties.values import (
@@ -28,6 +28,7 @@ UNKNOWN_SIZE = 1
 
 _DISK = re.compile(r"(?:scsi|virtio|sata|ide)\d+")
 _NIC = re.compile(r"net\d+")
+_PCI = re.compile(r"hostpci\d+")
 _FORMATS = frozenset({"raw", "qcow2", "vmdk"})
 
 
@@ -56,6 +57,7 @@ def encode_create(guest: Guest) -> dict[str, str | int]:
         "machine": encode_machine(guest.firmware.machine),
         "agent": "enabled=1" if guest.agent else None,
         "serial0": "socket" if guest.serial_console else None,
+        "vga": display_of(guest),
         "onboot": 1 if guest.onboot else None,
         "tags": format_tags(guest.tags) or None,
         "pool": guest.pool,
@@ -66,6 +68,7 @@ def encode_create(guest: Guest) -> dict[str, str | int]:
     foreign = {disk.slot for disk in guest.disks if disk.shared_with}
     params |= {disk.slot: encode_disk(disk) for disk in guest.disks if not disk.shared_with}
     params |= {nic.slot: encode_nic(nic) for nic in guest.nics}
+    params |= {f"hostpci{number}": encode_pci(device) for number, device in enumerate(guest.pci)}
     params |= {slot: encode_drive(volid) for slot, volid in guest.drives.items()}
     if boot := [slot for slot in guest.boot if slot not in foreign]:
         params["boot"] = encode_boot(boot)
@@ -104,6 +107,65 @@ def encode_disk(disk: Disk, volume: str | None = None) -> str:
     if volume is None and disk.format is not None:
         options["format"] = disk.format
     return format("disk", {"file": volume or f"{disk.storage}:{gib(disk.size)}", **options})
+
+
+def encode_import(disk: Disk, image: str) -> str:
+    """A disk as a config value: a new volume with the content and the size of an image.
+
+    ``image``: its volume id. The size of the new volume has to be written as 0, and where the
+    storage can it takes the format of the image (06-cloud-image-template).
+    """
+    value = {"file": f"{disk.storage}:0", "import-from": image, **disk_options(disk)}
+    if disk.format is not None:
+        value["format"] = disk.format
+    return format("disk", value)
+
+
+def encode_pci(device: PciDevice) -> str:
+    """A device of the node as a config value. Raises ValueError where none is named."""
+    value: Properties = {}
+    if device.mapping is not None:
+        value["mapping"] = device.mapping
+    elif device.device is not None:
+        value["host"] = tuple(device.device.split(";"))
+    else:
+        raise ValueError("a PCI device has neither a mapping nor an id")
+    if device.pcie:
+        value["pcie"] = True
+    if device.primary:
+        value["x-vga"] = True
+    if not device.rombar:
+        value["rombar"] = False
+    if device.romfile is not None:
+        value["romfile"] = device.romfile
+    if device.mdev is not None:
+        value["mdev"] = device.mdev
+    return format("hostpci", value)
+
+
+def decode_pci(text: str) -> PciDevice:
+    """The device of a ``hostpciN`` line."""
+    found = parse("hostpci", text)
+    host = found.get("host")
+    return PciDevice(
+        mapping=_text(found, "mapping"),
+        device=";".join(host) if isinstance(host, tuple) else None,
+        pcie=found.get("pcie") is True,
+        primary=found.get("x-vga") is True,
+        rombar=found.get("rombar") is not False,
+        romfile=_text(found, "romfile"),
+        mdev=_text(found, "mdev"),
+    )
+
+
+def display_of(guest: Guest) -> str | None:
+    """The ``vga`` parameter, None for the server's default.
+
+    A passed-through primary graphics card leaves no place for an emulated one.
+    """
+    if guest.display is None and any(device.primary for device in guest.pci):
+        return "none"
+    return guest.display
 
 
 def encode_drive(volid: str) -> str:
@@ -217,6 +279,11 @@ def decode(
         tags=parse_tags(str(config.get("tags", ""))),
         pool=pool,
         description=normal_description(str(config.get("description", ""))),
+        pci=tuple(
+            decode_pci(str(config[slot]))
+            for slot in sorted(filter(_PCI.fullmatch, config), key=_slot_order)
+        ),
+        display=_text(parse("vga", str(config.get("vga", ""))), "type"),
     )
 
 
