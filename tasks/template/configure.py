@@ -1,0 +1,228 @@
+"""Stage configure: the image and everything else that the machine needs to become a template."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from blocks.manifest.guest import Guest
+from blocks.proxmox.inventory import storage_content
+from blocks.proxmox.properties import decode_sshkeys, kind_of, owner_of, parse, storage_of
+from blocks.units import format_size
+from tasks.cloudinit.carry import Carried, carry
+from tasks.diff import diff
+from tasks.drives import in_turn
+from tasks.errors import StageError
+from tasks.image import image_size, image_volume
+from tasks.live import Live, config_path, is_running, unless_changed
+from tasks.plan import update_params
+from tasks.session import Session, session
+from tasks.stage import Outcome, RunRef, done, stage, unchanged
+from tasks.template.convert import is_template
+from tasks.template.disks import (
+    new_volumes,
+    refuse_too_small,
+    require_root_disk,
+    unused_volumes,
+    useless_slots,
+)
+from tasks.template.following import configure_in_task, wait_for_another_try
+from tasks.template.passthrough import device_notes, refuse_devices
+
+_HIDDEN = "cipassword"
+
+
+@stage("configure", retries=3)
+def configure(run: RunRef, node: str) -> Outcome:
+    """Import the image, add what else is declared, hand over what cloud-init is to know.
+
+    Each step is left out where nothing is missing. A template is not touched: what differs from
+    the manifest is told. Raises StageError for what cannot be had, before anything is written.
+    """
+    here = session(run)
+    guest = here.guest(node)
+    live = here.require(guest)
+    if is_template(live):
+        return unchanged(f"VM {guest.vmid} is a template", warnings=outdated(guest, live))
+    refuse_devices(here, guest)
+    live, cleaned, warnings = clean(here, guest, live)
+    live, made, more = add_volumes(here, guest, live)
+    warnings = (*warnings, *more)
+    changed, more = settle(here, guest, live)
+    work = [*cleaned, *made, *changed]
+    warnings = (*warnings, *more)
+    if not work:
+        return unchanged("as declared", warnings=warnings)
+    return done(", ".join(work), warnings=warnings)
+
+
+def outdated(guest: Guest, live: Live) -> tuple[str, ...]:
+    """What a template has otherwise than declared, as one warning; nothing where it fits."""
+    changes = diff(guest, live.config)
+    if not changes:
+        return ()
+    return (
+        f"template {guest.vmid} is not as declared: {'; '.join(map(str, changes))}. A template is "
+        "not changed; build a new generation (`rebuild`), or remove it and build it again",
+    )
+
+
+def clean(here: Session, guest: Guest, live: Live) -> tuple[Live, tuple[str, ...], tuple[str, ...]]:
+    """Remove volumes that an earlier try left: the guest as it is then, work, warnings.
+
+    Only of a machine that carries our mark and was never finished, and only volumes that are named
+    after it; of those in no drive only such as have the size of the image or of a declared disk.
+    Everything else is left alone and told. No call where there is nothing to clean.
+    """
+    slots = useless_slots(guest, live.config) if not live.ready else ()
+    if slots and is_running(here.client, guest):
+        raise StageError(
+            f"VM {guest.vmid} runs, and its {', '.join(slots)} have to be made anew",
+            advice="stop it, then run the same again",
+        )
+    work: list[str] = []
+    if slots:
+        here.client.run(
+            "PUT", config_path(guest), delete=",".join(slots), **unless_changed(live.config)
+        )
+        live = here.require(guest)
+        work.append(f"detached {', '.join(slots)} of an earlier try")
+    unused = unused_volumes(live.config)
+    if not unused:
+        return live, tuple(work), ()
+    ours = _leftovers(here, guest, live, unused)
+    if ours:
+        here.client.run(
+            "PUT", config_path(guest), delete=",".join(ours), **unless_changed(live.config)
+        )
+        live = here.require(guest)
+        work.append(f"deleted {', '.join(ours.values())} of an earlier try")
+    warnings = tuple(
+        f"{slot} of VM {guest.vmid} ({volume}) is not surely of an earlier try; it stays there"
+        for slot, volume in unused.items()
+        if slot not in ours
+    )
+    return live, tuple(work), warnings
+
+
+def _leftovers(here: Session, guest: Guest, live: Live, unused: dict[str, str]) -> dict[str, str]:
+    if live.ready:
+        return {}
+    mine = {slot: volume for slot, volume in unused.items() if owner_of(volume) == guest.vmid}
+    sizes = {disk.size for disk in guest.disks} | {image_size(here, guest)}
+    rows = [
+        row
+        for storage in sorted({storage_of(volume) for volume in mine.values()})
+        for row in storage_content(here.client, guest.node, storage, "images")
+    ]
+    fitting = {row.volid for row in rows if row.size in sizes}
+    return {slot: volume for slot, volume in mine.items() if volume in fitting}
+
+
+def add_volumes(
+    here: Session, guest: Guest, live: Live
+) -> tuple[Live, tuple[str, ...], tuple[str, ...]]:
+    """Import the image and make the other volumes that are missing, in one task."""
+    root = require_root_disk(guest)
+    job = f"importing the image into {root.slot}"
+    image = None
+    if root.slot not in live.config:
+        if wait_for_another_try(here.client, guest, job):
+            live = here.require(guest)
+        if root.slot not in live.config:
+            refuse_too_small(guest, root, image_size(here, guest))
+            image = image_volume(here, guest)
+    missing = new_volumes(guest, live.config, image)
+    if not missing:
+        return live, (), ()
+    warnings = configure_in_task(here.client, guest, job, **missing, **unless_changed(live.config))
+    made = [slot for slot in missing if slot != root.slot]
+    work = [f"{image} imported into {root.slot}"] if image is not None else []
+    if made:
+        work.append(f"{', '.join(sorted(made))} made")
+    return here.require(guest), tuple(work), warnings
+
+
+def settle(here: Session, guest: Guest, live: Live) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Write what differs from the manifest, and what cloud-init is told; grow disks.
+
+    Returns work and warnings. Raises StageError for differences that no write removes.
+    """
+    changes = diff(guest, live.config)
+    stuck = [str(change) for change in changes if not change.in_place]
+    if stuck:
+        raise StageError(
+            f"VM {guest.vmid} cannot become as declared: {'; '.join(stuck)}",
+            advice=f"remove VM {guest.vmid}, which is unfinished, and build it again",
+        )
+    update = update_params(guest, live.config)
+    carried = carry(here, guest) if guest.cloud_init is not None else None
+    values: dict[str, Any] = dict(update.put)
+    gone = list(update.delete)
+    warnings: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
+    if carried is not None:
+        new, away = not_yet_carried(carried, live)
+        told = tuple(sorted({*new, *away}))
+        values |= new
+        gone += away
+        warnings = carried.warnings
+    if any(key.startswith("hostpci") for key in values):
+        warnings = (*warnings, *device_notes(here, guest))
+    if gone:
+        values["delete"] = ",".join(gone)
+    if values:
+        warnings = (*warnings, *_write(here, guest, live, values))
+    for slot, size in update.resizes:
+        here.client.run("PUT", _resize_path(guest), disk=slot, size=format_size(size))
+    work = [*map(str, changes)]
+    if told:
+        work.append(f"cloud-init: {', '.join(told)}")
+    return tuple(work), warnings
+
+
+def _write(here: Session, guest: Guest, live: Live, values: dict[str, Any]) -> tuple[str, ...]:
+    """The boot order comes last, and alone where a drive is written (see ``in_turn``)."""
+    warnings: tuple[str, ...] = ()
+    guard = unless_changed(live.config)
+    for part in in_turn(values):
+        result = here.client.run("POST", config_path(guest), **part, **guard)
+        warnings = (*warnings, *(result.warnings if result is not None else ()))
+        guard = {}
+    return warnings
+
+
+def not_yet_carried(carried: Carried, live: Live) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """What of the cloud-init keys is to be written and to be deleted.
+
+    The server shows no password: one that is there is written again together with other keys only.
+    """
+    config = live.config
+    new = {
+        key: value
+        for key, value in carried.values.items()
+        if key != _HIDDEN and not _same(key, config.get(key), value)
+    }
+    away = tuple(key for key in carried.delete if key in config)
+    if _HIDDEN in carried.values and (new or away or _HIDDEN not in config):
+        new[_HIDDEN] = carried.values[_HIDDEN]
+    return new, away
+
+
+def _same(key: str, live: object, wanted: object) -> bool:
+    if live is None:
+        return False
+    if key == "sshkeys":
+        return decode_sshkeys(str(live)) == decode_sshkeys(str(wanted))
+    kind = kind_of(key)
+    if kind is None:
+        return str(live) == str(wanted)
+    before = parse(kind, str(live))
+    after = parse(kind, str(wanted))
+    # The server adds the size of a drive's volume.
+    return all(before.get(name) == value for name, value in after.items()) and (
+        before.keys() - after.keys() <= {"size"}
+    )
+
+
+def _resize_path(guest: Guest) -> str:
+    return f"/nodes/{guest.node}/{guest.kind}/{guest.vmid}/resize"

@@ -1,0 +1,66 @@
+"""Long tasks on a guest's configuration: one at a time, with their progress said."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import Any, Final
+
+from blocks.manifest.guest import Guest
+from blocks.proxmox.client import Client
+from blocks.proxmox.errors import ProxmoxError, TaskFailed
+from blocks.proxmox.waiting import is_upid
+from tasks.live import config_path
+from tasks.progress import Meter
+from tasks.stage import StageCancelled
+
+LONG: Final = 4 * 3600.0
+"""Seconds that an import may take."""
+
+_TRANSFERRED = re.compile(r"transferred .*\((?P<percent>\d+)(?:\.\d+)?%\)")
+
+
+def configure_in_task(client: Client, guest: Guest, job: str, **params: Any) -> tuple[str, ...]:
+    """Write a guest's configuration in a task and wait for that; gives its warnings.
+
+    The percentage of its log is said as the progress of ``job``. Where the run stops, so does the
+    task. Raises ProxmoxError or StageCancelled.
+    """
+    upid = client.post(config_path(guest), **params)
+    if not is_upid(upid):
+        return ()
+    return _wait(client, guest, str(upid), job)
+
+
+def wait_for_another_try(client: Client, guest: Guest, job: str) -> bool:
+    """Wait for a task that writes the guest's configuration now; whether there was one.
+
+    A connection that broke leaves the task of its call running, and a second import beside it would
+    make the disk twice. One call. Raises ProxmoxError.
+    """
+    rows: list[dict[str, Any]] = client.get(
+        f"/nodes/{guest.node}/tasks", vmid=guest.vmid, source="active", typefilter="qmconfig"
+    )
+    for row in rows:
+        # How it ends is seen in the configuration.
+        with contextlib.suppress(TaskFailed):
+            _wait(client, guest, str(row["upid"]), job)
+    return bool(rows)
+
+
+def _wait(client: Client, guest: Guest, upid: str, job: str) -> tuple[str, ...]:
+    meter = Meter()
+    percent = 0
+
+    def read(line: str) -> None:
+        nonlocal percent
+        if found := _TRANSFERRED.match(line):
+            percent = int(found["percent"])
+        meter.percent(job, percent)
+
+    try:
+        return client.wait(upid, timeout=LONG, on_log=read).warnings
+    except StageCancelled:
+        with contextlib.suppress(ProxmoxError):
+            client.delete(f"/nodes/{guest.node}/tasks/{upid}")
+        raise
