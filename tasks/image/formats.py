@@ -1,0 +1,154 @@
+"""What a file is, by its content: a disk image, something packed, or no image at all."""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, Literal, TypeGuard
+
+from blocks.units import MIB, human_size
+from tasks.fetching import OriginError
+
+Format = Literal["qcow2", "raw"]
+Packing = Literal["xz", "gz", "zst"]
+Kind = Format | Packing
+
+HEAD: Final = 72 * 1024
+"""Bytes from the beginning that tell what a file is: the last sign looked for is at 64 KiB."""
+
+_PACKINGS: Final[tuple[tuple[bytes, Packing], ...]] = (
+    (b"\xfd7zXZ\x00", "xz"),
+    (b"\x1f\x8b", "gz"),
+    (b"\x28\xb5\x2f\xfd", "zst"),
+)
+_QCOW2: Final = b"QFI\xfb"
+# Where something else says what it is: offset, bytes, words.
+_OTHERS: Final = (
+    (0, b"BZh", "packed with bzip2; packed images are taken as .xz, .zst or .gz"),
+    (0, b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive"),
+    (0, b"PK\x03\x04", "a ZIP archive"),
+    (0, b"KDMV", "a VMDK image; convert it with `qemu-img convert -O qcow2`"),
+    (0, b"# Disk Desc", "the description of a VMDK image, without the disk"),
+    (0, b"vhdxfile", "a VHDX image; convert it with `qemu-img convert -O qcow2`"),
+    (0, b"conectix", "a VHD image; convert it with `qemu-img convert -O qcow2`"),
+    (64, b"\x7f\x10\xda\xbe", "a VDI image; convert it with `qemu-img convert -O qcow2`"),
+    (0, b"\x7fELF", "a program"),
+    (257, b"ustar", "a tar archive (an OVA is one, too)"),
+    (32769, b"CD001", "an ISO image; a template is made from a disk image"),
+)
+# Signs of a partition table or a file system, without which nothing boots from a raw image.
+_DISKS: Final = (
+    (510, b"\x55\xaa"),
+    (512, b"EFI PART"),
+    (4096, b"EFI PART"),
+    (1080, b"\x53\xef"),
+    (0, b"XFSB"),
+    (65600, b"_BHRfS_M"),
+    (0, b"LUKS\xba\xbe"),
+    (512, b"LABELONE"),
+)
+
+
+def kind_of(head: bytes, size: int | None, name: str) -> Kind:
+    """What a file is, by its first ``HEAD`` bytes and its size in bytes, where that is known.
+
+    Raises OriginError, with words for the operator, for what is no disk image, a qcow2 image that
+    depends on another file, and an image whose own tables say that it goes on behind its end.
+    """
+    if not head:
+        raise no_image(name, "empty")
+    for magic, packing in _PACKINGS:
+        if head.startswith(magic):
+            return packing
+    if head.startswith(_QCOW2):
+        _check_qcow2(head, size, name)
+        return "qcow2"
+    text = head[:1024].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    if text.startswith((b"<!doctype", b"<html", b"<?xml")):
+        raise no_image(name, "a web page; the URL leads to a page, not to the image itself")
+    for offset, sign, words in _OTHERS:
+        if head[offset : offset + len(sign)] == sign:
+            raise no_image(name, words)
+    if not any(head[offset : offset + len(sign)] == sign for offset, sign in _DISKS):
+        raise no_image(name, "something without a partition table and without a file system")
+    _check_raw(head, size, name)
+    return "raw"
+
+
+def is_plain(kind: Kind | None) -> TypeGuard[Format]:
+    """Whether that is a disk image as it is."""
+    return kind in {"qcow2", "raw"}
+
+
+def is_packed(kind: Kind | None) -> TypeGuard[Packing]:
+    """Whether that must be unpacked before a node can use it."""
+    return kind in {"xz", "gz", "zst"}
+
+
+def kind_by_name(name: str) -> Kind | None:
+    """What a file's name says, None where that may be either format (``.img``)."""
+    ending = name.lower().rpartition(".")[2]
+    known: dict[str, Kind] = {
+        "qcow2": "qcow2",
+        "raw": "raw",
+        "xz": "xz",
+        "gz": "gz",
+        "zst": "zst",
+        "zstd": "zst",
+    }
+    return known.get(ending)
+
+
+def no_image(name: str, what: str) -> OriginError:
+    """The error for a file that cannot be the disk of a guest."""
+    return OriginError(
+        f"{name} is no disk image: it is {what}",
+        advice="`image` takes qcow2 and raw disk images, also as .xz, .zst or .gz",
+    )
+
+
+def _truncated(name: str, needed: int, size: int) -> OriginError:
+    return OriginError(
+        f"{name} was cut off: it has {human_size(size)}, and its own tables name {needed} bytes "
+        f"({human_size(needed)})",
+        advice="fetch the image again",
+    )
+
+
+def _check_qcow2(head: bytes, size: int | None, name: str) -> None:
+    if len(head) < 72:
+        raise no_image(name, "the first bytes of a qcow2 image only")
+    version, backing, _, cluster_bits, virtual = struct.unpack(">IQIIQ", head[4:32])
+    if version not in {2, 3} or not 9 <= cluster_bits <= 21 or virtual == 0:
+        raise no_image(name, "a damaged qcow2 image, or one of an unknown version")
+    encryption, l1_entries, l1_offset = struct.unpack(">IIQ", head[32:48])
+    external = version == 3 and len(head) >= 80 and struct.unpack(">Q", head[72:80])[0] & 4
+    if backing or external:
+        raise OriginError(
+            f"{name} depends on another file (a backing file or a data file)",
+            advice="make it whole with `qemu-img convert -O qcow2`",
+        )
+    if encryption:
+        raise OriginError(f"{name} is encrypted", advice="give an image without encryption")
+    end = l1_offset + 8 * l1_entries
+    if size is not None and l1_entries and end > size:
+        raise _truncated(name, end, size)
+
+
+def _check_raw(head: bytes, size: int | None, name: str) -> None:
+    if size is None:
+        return
+    if size % 512:
+        raise no_image(name, f"{size} bytes long, which is no multiple of 512")
+    needed = 0
+    if head[512:520] == b"EFI PART":
+        needed = (int(struct.unpack("<Q", head[544:552])[0]) + 1) * 512
+    elif head[510:512] == b"\x55\xaa" and size >= MIB:
+        for entry in range(446, 510, 16):
+            kind, (first, count) = (
+                head[entry + 4],
+                struct.unpack("<II", head[entry + 8 : entry + 16]),
+            )
+            if kind and kind != 0xEE:
+                needed = max(needed, (first + count) * 512)
+    if needed > size:
+        raise _truncated(name, needed, size)
