@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from blocks.manifest.guest import Guest
 from blocks.manifest.mark import Mark
 from blocks.manifest.recipe import TEMPLATE, Alias
-from blocks.proxmox.errors import AlreadyExists, ProxmoxError
+from blocks.proxmox.errors import ProxmoxError
 from blocks.proxmox.inventory import GuestRow, Inventory, guest_config, guest_path, read_inventory
 from blocks.proxmox.properties import format_tags, parse_tags
 from tasks.live import Live, unless_changed
@@ -29,8 +29,7 @@ def switch_alias(here: Session, guest: Guest) -> Moves:
     are no generation of this template keep what they have. One call where all is in place, none
     where no alias is declared. Raises ProxmoxError.
     """
-    recipe = here.environment.recipe
-    alias = recipe.alias if recipe is not None else Alias()
+    alias = alias_of(here)
     if alias.tag is None and alias.pool is None:
         return Moves()
     inventory = read_inventory(here.client)
@@ -47,13 +46,27 @@ def switch_alias(here: Session, guest: Guest) -> Moves:
     return Moves(tuple(done), tuple(warnings))
 
 
+def alias_of(here: Session) -> Alias:
+    """The alias that the run's recipe declares; an empty one where it declares none."""
+    recipe = here.environment.recipe
+    return recipe.alias if recipe is not None else Alias()
+
+
+def with_alias_tag(here: Session, live: Live) -> dict[str, str]:
+    """The ``tags`` parameter with the alias's tag added; empty where the guest carries it."""
+    tag = alias_of(here).tag
+    tags = parse_tags(str(live.config.get("tags", "")))
+    if tag is None or set(parse_tags(tag)) <= set(tags):
+        return {}
+    return {"tags": format_tags((*tags, tag))}
+
+
 def _tag(here: Session, guest: Guest, inventory: Inventory, tag: str) -> Moves:
     row = inventory.guest(guest.vmid)
     done: list[str] = []
     warnings: list[str] = []
     if row is None or tag not in row.tags:
-        live = here.require(guest)
-        _write_tags(here, _address(inventory, guest), live, add=tag)
+        _write_tags(here, row or guest, here.require(guest), add=tag)
         done.append(f"tag {tag} set")
     for other in inventory.guests:
         if other.vmid == guest.vmid or tag not in other.tags:
@@ -84,12 +97,8 @@ def _pool(here: Session, guest: Guest, inventory: Inventory, pool: str) -> Moves
     done: list[str] = []
     warnings: list[str] = []
     if row is None or row.pool != pool:
-        try:
-            _into(here, pool, guest.vmid)
-        except AlreadyExists:
-            pass
-        else:
-            done.append(f"put into pool {pool}")
+        _into(here, pool, guest.vmid)
+        done.append(f"put into pool {pool}")
     for other in inventory.guests:
         if other.vmid == guest.vmid or other.pool != pool or not other.template:
             continue
@@ -126,7 +135,3 @@ def _generation(here: Session, row: GuestRow) -> Live | None:
 def _ours(here: Session, row: GuestRow, mark: Mark | None) -> bool:
     wanted = (here.environment.name, TEMPLATE, row.vmid)
     return mark is not None and (mark.env, mark.guest, mark.vmid) == wanted
-
-
-def _address(inventory: Inventory, guest: Guest) -> GuestRow | Guest:
-    return inventory.guest(guest.vmid) or guest

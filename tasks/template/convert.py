@@ -11,7 +11,7 @@ from tasks.errors import StageError
 from tasks.live import Live, config_path, unless_changed
 from tasks.session import Session, session
 from tasks.stage import Outcome, RunRef, done, stage, unchanged
-from tasks.template.alias import switch_alias
+from tasks.template.alias import switch_alias, with_alias_tag
 from tasks.template.disks import root_disk
 
 _FIRMWARE_DISKS = ("efidisk0", "tpmstate0")
@@ -102,7 +102,15 @@ def refuse_unconverted(guest: Guest, live: Live) -> None:
 
 
 def set_ready(here: Session, guest: Guest, live: Live) -> None:
-    """Say in the mark that the template is finished. Raises ProxmoxError."""
+    """Say in the mark that the template is finished, and give it the alias's tag.
+
+    One call. Raises ProxmoxError.
+    """
     mark = (live.mark or here.mark(guest)).model_copy(update={"ready": True})
     description = marked(mark, unmarked(live.description))
-    here.client.put(config_path(guest), description=description, **unless_changed(live.config))
+    here.client.put(
+        config_path(guest),
+        description=description,
+        **with_alias_tag(here, live),
+        **unless_changed(live.config),
+    )

@@ -194,9 +194,9 @@ def _free_number(recipe: Recipe, generations: Sequence[Generation], taken: Colle
     used = {each.vmid for each in generations} | set(taken)
     used |= {clone.vmid for clone in recipe.clones}
     first, last = recipe.rebuild.vmids
-    for vmid in dict.fromkeys((recipe.template.vmid, *range(first, last + 1))):
-        if vmid not in used:
-            return vmid
+    for guest in recipe.candidates():
+        if guest.vmid not in used:
+            return guest.vmid
     raise StageError(
         f"no number is free for a new generation: {first} to {last} are all taken",
         advice="widen `rebuild.vm_ids`, keep fewer generations (`rebuild.keep`), or remove guests "
