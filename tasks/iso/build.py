@@ -6,15 +6,16 @@ import hashlib
 import os
 import re
 import tempfile
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
 from types import ModuleType
+from typing import Protocol
 
 from tasks.iso import checks, iso9660
-from tasks.iso.render import Rendered
 
 # The date in every seed ISO, 1 January 2000 UTC, in both of its forms.
 _SHORT_DATE = bytes((100, 1, 1, 0, 0, 0, 0))
@@ -23,6 +24,20 @@ _SEED = re.compile(
     r"proxflow_(?P<env>[A-Za-z0-9.-]+)_(?P<guest>[A-Za-z0-9.-]+)"
     r"_(?P<digest>[0-9a-f]{12})_(?P<run>[A-Za-z0-9]{1,8})\.iso"
 )
+
+
+class Content(Protocol):
+    """What a seed ISO is made of: its volume label, and its files by name."""
+
+    @property
+    def label(self) -> str:
+        """The volume label."""
+        ...
+
+    @property
+    def files(self) -> Mapping[str, str]:
+        """Text of the files, by name."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -64,12 +79,12 @@ def parse_seed_name(name: str) -> SeedName | None:
     return SeedName(**found.groupdict()) if found else None
 
 
-def build_seed(rendered: Rendered, target: Path) -> Built:
+def build_seed(content: Content, target: Path) -> Built:
     """Writes the seed ISO: ISO 9660 with Joliet and Rock Ridge, readable by the owner alone.
 
     The file appears whole or not at all. The same content gives the same bytes.
     """
-    data = _image(rendered)
+    data = _image(content)
     target.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
@@ -85,11 +100,11 @@ def build_seed(rendered: Rendered, target: Path) -> Built:
     return Built(target, len(data), hashlib.sha256(data).hexdigest())
 
 
-def _image(rendered: Rendered) -> bytes:
+def _image(content: Content) -> bytes:
     pycdlib = _pycdlib()
     iso = pycdlib.PyCdlib()
-    iso.new(interchange_level=3, vol_ident=rendered.label, joliet=3, rock_ridge="1.09")
-    for index, (name, text) in enumerate(sorted(rendered.files.items())):
+    iso.new(interchange_level=3, vol_ident=content.label, joliet=3, rock_ridge="1.09")
+    for index, (name, text) in enumerate(sorted(content.files.items())):
         data = text.encode()
         # The plain ISO name is never seen where Joliet or Rock Ridge is read; both are, always.
         iso.add_fp(

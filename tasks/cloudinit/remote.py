@@ -1,0 +1,130 @@
+"""Files onto a node over SSH: with the OpenSSH client, and the caller's own keys and settings.
+
+No password is asked for and no host key is accepted unseen. What is written goes by standard
+input, never in an argument.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+import subprocess
+from collections.abc import Mapping
+
+from blocks.manifest.guest import SnippetHost
+from tasks.errors import StageError
+
+CONNECT_SECONDS = 15
+_WRITE_SECONDS = 120
+_NO_FOLDER, _NO_RIGHT, _TORN = 66, 77, 74
+_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:%-]*")
+_USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+
+# Each file appears whole or not at all: it gets its name only once its hash is right. head takes
+# no byte more than it is told, so that the next file begins where this one ends.
+_SCRIPT = """\
+set -u
+umask 077
+folder={folder}
+[ -d "$folder" ] || exit 66
+made=
+trap 'rm -f "$made"' EXIT
+put() {{
+  made=$(mktemp "$folder/.proxflow.XXXXXX") || exit 77
+  head -c "$1" >"$made" || exit 77
+  [ "$(sha256sum <"$made" | cut -c1-64)" = "$2" ] || exit 74
+  mv -f "$made" "$folder/$3" || exit 77
+}}
+{puts}
+"""
+
+
+def write_files(host: SnippetHost, node: str, folder: str, files: Mapping[str, str]) -> None:
+    """Write files, name to text, into a folder of the node that is there already.
+
+    They are readable by their owner alone; the server reads snippets as root. Raises StageError,
+    which says what to do, and never repeats what was to be written.
+    """
+    data = {name: text.encode() for name, text in files.items()}
+    puts = (
+        shlex.join(["put", str(len(item)), hashlib.sha256(item).hexdigest(), name])
+        for name, item in data.items()
+    )
+    script = _SCRIPT.format(folder=shlex.quote(folder), puts="\n".join(puts))
+    target = host.host or node
+    done = _ssh(host, target, script, b"".join(data.values()))
+    if done.returncode != 0:
+        raise _refused(host, target, folder, done)
+
+
+def _ssh(
+    host: SnippetHost, target: str, script: str, data: bytes
+) -> subprocess.CompletedProcess[bytes]:
+    if not _HOST.fullmatch(target) or not _USER.fullmatch(host.user):
+        raise StageError(
+            f"{host.user}@{target} is no user and host that SSH could log in to",
+            advice="set cloud_init.snippet_host.host and .user to plain names",
+        )
+    options = ["BatchMode=yes", f"ConnectTimeout={CONNECT_SECONDS}", "ServerAliveInterval=15"]
+    command = ["ssh", "-T", "-p", str(host.port), "-l", host.user]
+    command += [word for option in options for word in ("-o", option)]
+    command += ["--", target, f"exec sh -c {shlex.quote(script)}"]
+    try:
+        return subprocess.run(
+            command, input=data, capture_output=True, timeout=_WRITE_SECONDS, check=False
+        )
+    except FileNotFoundError:
+        raise StageError(
+            "there is no OpenSSH client here, which writes the snippets",
+            advice="install openssh-client, or set cloud_init.method to seed, which needs no SSH",
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise StageError(
+            f"writing the snippets to {target} did not end within {_WRITE_SECONDS} s",
+            advice=f"try `{_login(host, target)} true` by hand",
+        ) from None
+
+
+def _login(host: SnippetHost, target: str) -> str:
+    port = f" -p {host.port}" if host.port != 22 else ""
+    return f"ssh{port} {host.user}@{target}"
+
+
+def _refused(
+    host: SnippetHost, target: str, folder: str, done: subprocess.CompletedProcess[bytes]
+) -> StageError:
+    login = _login(host, target)
+    known = {
+        _NO_FOLDER: (
+            f"{target} has no folder {folder}",
+            "does the storage have content snippets, and is snippet_host.directory the folder "
+            "in which `snippets` lies? The server makes that folder once the storage has it",
+        ),
+        _NO_RIGHT: (
+            f"{host.user} may not write into {folder} of {target}, or it is full",
+            f"give {host.user} the right to write there, or set snippet_host.user",
+        ),
+        _TORN: (
+            f"the snippets did not arrive whole on {target}",
+            "the connection broke off; nothing was put in place. Run the same again",
+        ),
+    }
+    if done.returncode in known:
+        message, advice = known[done.returncode]
+        return StageError(message, advice=advice)
+    said = done.stderr.decode(errors="replace").strip().splitlines()
+    why = said[-1][:300] if said else f"it ended with {done.returncode}"
+    return StageError(f"{login} does not work: {why}", advice=_login_advice(why, login))
+
+
+def _login_advice(why: str, login: str) -> str:
+    lowered = why.lower()
+    if "host key" in lowered:
+        return f"log in once with `{login}` and look at the host key, or put it into known_hosts"
+    if "permission denied" in lowered or "too many authentication" in lowered:
+        return "put your public key into its authorized_keys; is the key in your SSH agent?"
+    return (
+        f"try `{login} true` by hand; set cloud_init.snippet_host, or cloud_init.method to seed, "
+        "which needs no SSH"
+    )
