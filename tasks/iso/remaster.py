@@ -27,7 +27,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Queue
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from tasks.iso import iso9660, menus
 from tasks.iso.distros import Family
@@ -36,6 +36,15 @@ from tasks.iso.iso9660 import SECTOR, IsoError, Record, Volume
 __all__ = ["IsoError", "Remastered", "remaster", "remaster_key", "remaster_name", "sha256_of"]
 
 Progress = Callable[[int, int], None]
+
+
+class Hash(Protocol):
+    """What :func:`remaster` feeds: any of hashlib's."""
+
+    def update(self, data: memoryview, /) -> object:
+        """Take more bytes, in order."""
+
+
 _CHUNK = 1024 * 1024
 _PIECE = 16 * 1024 * 1024
 _LARGEST_MENU = 1024 * 1024
@@ -50,7 +59,6 @@ class Remastered:
 
     path: Path
     size: int
-    sha256: str
     changed: tuple[str, ...]
 
 
@@ -84,18 +92,20 @@ def remaster(
     family: Family,
     args: tuple[str, ...] | None = None,
     on_progress: Progress | None = None,
+    digest: Hash | None = None,
 ) -> Remastered:
     """Copies an install ISO with boot menus that start its installer unattended.
 
     ``args`` are kernel arguments, the family's own by default. ``on_progress`` gets bytes done and
-    bytes in all. The target appears whole or not at all. Raises IsoError where the source is no
-    ISO 9660 image, or none with a boot menu of an installer.
+    bytes in all. ``digest``, if given, is fed with the image meanwhile; that takes longer than the
+    copy. The target appears whole or not at all. Raises IsoError where the source is no ISO 9660
+    image, or none with a boot menu of an installer.
     """
     words = _args(family, args)
     with source.open("rb") as stream:
         plan = _plan(stream, source.stat().st_size, family, words)
-        size, digest = _write(stream, plan, target, on_progress)
-    return Remastered(target, size, digest, tuple(plan.menus))
+        size = _write(stream, plan, target, on_progress, digest)
+    return Remastered(target, size, tuple(plan.menus))
 
 
 def _args(family: Family, args: tuple[str, ...] | None) -> tuple[str, ...]:
@@ -203,9 +213,13 @@ def _both(number: int) -> bytes:
 
 
 def _write(
-    stream: BinaryIO, plan: _Plan, target: Path, on_progress: Progress | None
-) -> tuple[int, str]:
-    """Size and SHA-256 of what was written.
+    stream: BinaryIO,
+    plan: _Plan,
+    target: Path,
+    on_progress: Progress | None,
+    digest: Hash | None,
+) -> int:
+    """The size of what was written.
 
     The kernel copies, and a second thread takes the checksum of what is there already. Nothing is
     forced to the disk: whoever keeps the image compares the checksum before it is used.
@@ -216,7 +230,7 @@ def _write(
     written: Queue[int | None] = Queue()
     try:
         with os.fdopen(descriptor, "w+b", buffering=0) as output, ThreadPoolExecutor(1) as pool:
-            digest = pool.submit(_digest, output.fileno(), written)
+            reader = pool.submit(_feed, digest, output.fileno(), written) if digest else None
             try:
                 for done in _copied(stream.fileno(), output.fileno(), plan):
                     written.put(done)
@@ -224,19 +238,20 @@ def _write(
                         on_progress(done, total)
             finally:
                 written.put(None)
-            sha256 = digest.result()
+            if reader is not None:
+                reader.result()
         Path(temporary).chmod(0o644)
         Path(temporary).replace(target)
     except BaseException:
         with suppress(FileNotFoundError):
             Path(temporary).unlink()
         raise
-    return total, sha256
+    return total
 
 
-def _digest(output: int, written: Queue[int | None]) -> str:
-    """The checksum of a file that grows to the ends that ``written`` tells, None being the last."""
-    digest, position, buffer = hashlib.sha256(), 0, memoryview(bytearray(_CHUNK))
+def _feed(digest: Hash, output: int, written: Queue[int | None]) -> None:
+    """Feeds a file that grows to the ends that ``written`` tells, None being the last."""
+    position, buffer = 0, memoryview(bytearray(_CHUNK))
     while (end := written.get()) is not None:
         while position < end:
             got = os.preadv(output, [buffer[: min(_CHUNK, end - position)]], position)
@@ -244,7 +259,6 @@ def _digest(output: int, written: Queue[int | None]) -> str:
                 raise IsoError(f"the rewritten image ends at byte {position}")
             digest.update(buffer[:got])
             position += got
-    return digest.hexdigest()
 
 
 def _copied(source: int, output: int, plan: _Plan) -> Iterator[int]:

@@ -7,6 +7,7 @@ compared first.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -117,17 +118,22 @@ def rewritten(
         if known is not None:
             return known
         origin = source()
-        job = f"rewriting {origin.path.name}"
+        job, digest = f"rewriting {origin.path.name}", hashlib.sha256()
         try:
             made = remaster(
-                origin.path, target, family, on_progress=lambda d, t: on_progress(job, d, t)
+                origin.path,
+                target,
+                family,
+                on_progress=lambda d, t: on_progress(job, d, t),
+                digest=digest,
             )
         except IsoError as error:
             raise OriginError(
                 f"{origin.path}: {error}", advice=f"it must be an install ISO of {family}"
             ) from None
-        write_text(target.with_suffix(".json"), json.dumps({"sha256": made.sha256}))
-        return LocalIso(target, made.size, made.sha256)
+        content = digest.hexdigest()
+        write_text(target.with_suffix(".json"), json.dumps({"sha256": content}))
+        return LocalIso(target, made.size, content)
 
 
 def _known(target: Path, on_progress: Progress) -> LocalIso | None:
