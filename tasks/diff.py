@@ -18,6 +18,8 @@ from blocks.proxmox.properties import (
     UNKNOWN_SIZE,
     decode,
     disk_options,
+    display_of,
+    encode_pci,
     format_tags,
     normal_description,
     owner_of,
@@ -77,6 +79,7 @@ def diff(desired: Guest, live: Guest | Mapping[str, Any]) -> tuple[Change, ...]:
             else ()
         ),
         *_serial(desired, live),
+        *_devices(desired, live),
     )
 
 
@@ -279,3 +282,13 @@ def _serial(desired: Guest, live: Guest) -> Iterator[Change]:
     yield from _differs(
         "serial0", before, "socket" if desired.serial_console else None, note=RESTART
     )
+
+
+def _devices(desired: Guest, live: Guest) -> Iterator[Change]:
+    """Display and passed-through devices; those that somebody added are no difference."""
+    display = display_of(desired)
+    if display is not None:
+        yield from _differs("vga", live.display, display, note=RESTART)
+    for number, device in enumerate(desired.pci):
+        found = encode_pci(live.pci[number]) if number < len(live.pci) else None
+        yield from _differs(f"hostpci{number}", found, encode_pci(device), note=RESTART)

@@ -102,6 +102,8 @@ def _plain(key: str, change: Change, desired: Guest, config: Config) -> str | in
         case "machine":
             type_ = encode_machine(desired.firmware.machine) or "pc"
             return format("machine", parse("machine", live) | {"type": type_})
+        case "vga":
+            return format("vga", parse("vga", live) | {"type": str(change.after)})
         case "tpmstate0":
             return str(encode_tpmstate(desired.firmware))
         case "description":

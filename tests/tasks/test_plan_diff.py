@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blocks.manifest.guest import Disk, Firmware, Guest, Nic, SharedDisk
+from blocks.manifest.guest import Disk, Firmware, Guest, Nic, PciDevice, SharedDisk
 from blocks.manifest.mark import Mark, marked
 from blocks.manifest.plans import Change
 from blocks.proxmox.properties import decode, encode_create
@@ -255,3 +255,29 @@ def test_a_change_is_one_short_line_that_cannot_upset_a_terminal(before: str, af
     line = str(Change(kind="change", target="description", before=before, after=after))
     assert len(line) < 200
     assert line.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("live", "targets"),
+    [
+        ("mapping=gpu,pcie=1,x-vga=1", []),
+        ("x-vga=1,pcie=1,mapping=gpu", []),
+        ("mapping=other,pcie=1,x-vga=1", ["hostpci0"]),
+        (None, ["hostpci0"]),
+    ],
+)
+def test_a_passed_through_device_is_compared_by_what_it_says(
+    live: str | None, targets: list[str]
+) -> None:
+    guest = a_guest(pci=(PciDevice(mapping="gpu", primary=True),))
+    found = diff(guest, a_config(hostpci0=live, vga="none"))
+    assert [change.target for change in found] == targets
+
+
+def test_devices_and_displays_that_are_not_declared_are_no_difference() -> None:
+    assert diff(a_guest(), a_config(hostpci0="mapping=gpu", vga="qxl,memory=64")) == ()
+
+
+def test_a_display_is_a_difference_where_it_is_declared() -> None:
+    change = only(diff(a_guest(display="serial0"), a_config(vga="std")))
+    assert (change.target, change.before, change.after) == ("vga", "std", "serial0")

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blocks.manifest.guest import Disk, Firmware, Guest, Nic
+from blocks.manifest.guest import Disk, Firmware, Guest, Nic, PciDevice
 from blocks.manifest.mark import Mark, marked, read_mark
 from blocks.manifest.plans import Update
 from blocks.proxmox.properties import encode_create, format, kind_of, parse
@@ -124,3 +124,9 @@ def test_a_shared_disk_waits_for_its_volume_and_the_boot_order_waits_with_it() -
         "scsi1": "lvm:vm-100-disk-1,discard=on,iothread=1,ssd=1",
         "boot": "order=scsi1;scsi0",
     }
+
+
+def test_devices_and_the_display_are_written_as_declared_and_keep_the_displays_options() -> None:
+    guest = a_guest(pci=(PciDevice(mapping="gpu"),), display="virtio")
+    update = update_params(guest, a_config(hostpci0="mapping=old", vga="std,memory=64"))
+    assert update.put == {"hostpci0": "mapping=gpu,pcie=1", "vga": "virtio,memory=64"}
