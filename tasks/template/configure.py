@@ -8,7 +8,7 @@ from blocks.manifest.guest import Guest
 from blocks.proxmox.inventory import storage_content
 from blocks.proxmox.properties import decode_sshkeys, kind_of, owner_of, parse, storage_of
 from blocks.units import format_size
-from tasks.cloudinit.carry import Carried, carry
+from tasks.cloudinit.carry import Carried, carry, sweep
 from tasks.diff import diff
 from tasks.drives import in_turn
 from tasks.errors import StageError
@@ -155,28 +155,21 @@ def settle(here: Session, guest: Guest, live: Live) -> tuple[tuple[str, ...], tu
             advice=f"remove VM {guest.vmid}, which is unfinished, and build it again",
         )
     update = update_params(guest, live.config)
-    carried = carry(here, guest) if guest.cloud_init is not None else None
-    values: dict[str, Any] = dict(update.put)
-    gone = list(update.delete)
-    warnings: tuple[str, ...] = ()
-    told: tuple[str, ...] = ()
-    if carried is not None:
-        new, away = not_yet_carried(carried, live)
-        told = tuple(sorted({*new, *away}))
-        values |= new
-        gone += away
-        warnings = carried.warnings
+    carried = carry(here, guest, live.config)
+    values: dict[str, Any] = {**update.put, **carried.values}
+    warnings = carried.warnings
     if any(key.startswith("hostpci") for key in values):
         warnings = (*warnings, *device_notes(here, guest))
-    if gone:
+    if gone := [*update.delete, *carried.delete]:
         values["delete"] = ",".join(gone)
     if values:
         warnings = (*warnings, *_write(here, guest, live, values))
     for slot, size in update.resizes:
         here.client.run("PUT", _resize_path(guest), disk=slot, size=format_size(size))
+    warnings = (*warnings, *sweep(here, guest, carried))
     work = [*map(str, changes)]
-    if told:
-        work.append(f"cloud-init: {', '.join(told)}")
+    if carried.changes:
+        work.append(f"cloud-init: {', '.join(sorted({*carried.values, *carried.delete}))}")
     return tuple(work), warnings
 
 
