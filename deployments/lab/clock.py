@@ -17,6 +17,7 @@ DURATIONS: dict[str, float] = {
     "qmresume": 0,
     "qmdestroy": 2,
     "qmclone": 10,
+    "copygib": 0,
     "qmtemplate": 1,
     "qmsnapshot": 2,
     "qmdelsnapshot": 2,

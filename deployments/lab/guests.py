@@ -18,6 +18,7 @@ from deployments.lab.clock import Clock
 from deployments.lab.conffile import GuestConfig, parse_config
 from deployments.lab.errors import failure
 from deployments.lab.faults import Faults
+from deployments.lab.filelock import FileLock
 from deployments.lab.files import write_atomic
 
 Kind = Literal["qemu", "lxc"]
@@ -50,7 +51,7 @@ class GuestStore:
         self._folder = folder
         self._nodes = nodes
         self._clock = clock
-        self._locks: dict[int, asyncio.Lock] = {}
+        self._locks: dict[int, FileLock] = {}
         self._faults = faults
         self._read: dict[str, tuple[_Stamp, GuestConfig]] = {}
         self._listed: list[Listed] = []
@@ -154,27 +155,35 @@ class GuestStore:
 
     @asynccontextmanager
     async def lock(
-        self, vmid: int, kind: Kind = "qemu", log: Callable[..., None] | None = None
+        self,
+        vmid: int,
+        kind: Kind = "qemu",
+        log: Callable[..., None] | None = None,
+        *,
+        shared: bool = False,
     ) -> AsyncIterator[None]:
         """Hold the guest's file lock; 500 after the time a real writer would wait.
 
+        ``shared``: beside others that hold it so, as the clones of one stopped machine do (from
+        the public source of the server, not recorded).
+
         ``log`` takes the lines that a container's task writes when it has to wait.
         """
-        lock = self._locks.setdefault(vmid, asyncio.Lock())
+        lock = self._locks.setdefault(vmid, FileLock())
         foreign = self._faults.for_lock(vmid) is not None
-        if foreign or lock.locked():
+        if foreign or not lock.free(shared):
             if log is not None:
                 log("trying to acquire lock...")
             seconds = self._clock.file_lock_seconds()
             try:
-                await asyncio.wait_for(_never() if foreign else lock.acquire(), seconds)
+                await asyncio.wait_for(_never() if foreign else lock.acquire(shared), seconds)
                 if log is not None:
                     log(" OK")
             except TimeoutError:
                 name = _LOCK_FILE[kind].format(vmid)
                 raise failure(f"can't lock file '{name}' - got timeout") from None
         else:
-            await lock.acquire()
+            await lock.acquire(shared)
         try:
             yield
         finally:

@@ -345,9 +345,10 @@ def _create_guest(lab: Lab, guest: SeedGuest, node: str, vmid: int, config: dict
     from deployments.lab.conffile import GuestConfig
     from deployments.lab.qemu.create import build_values
     from deployments.lab.qemu.devices import first_boot_disk
+    from deployments.lab.qemu.pace import AT_ONCE, done
 
     try:
-        values, _ = build_values(lab, node, vmid, config, lambda *_: None)
+        values, _ = done(build_values(lab, node, vmid, config, lambda *_: None, AT_ONCE))
     except ApiError as error:
         details = "; ".join(f"{key}: {text}" for key, text in (error.errors or {}).items())
         raise SeedError(f"guest {vmid}: {details or error.reason}") from None

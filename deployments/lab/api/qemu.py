@@ -15,6 +15,7 @@ from deployments.lab.qemu import power
 from deployments.lab.qemu.create import build_values, check_drives_exist, destroy
 from deployments.lab.qemu.devices import is_drive_key, parse_drive
 from deployments.lab.qemu.options import DISK_KEYS, MACHINE_FORMAT, OPTIONS, typed
+from deployments.lab.qemu.pace import Pace
 from deployments.lab.qemu.permissions import check_options
 from deployments.lab.qemu.status import current_status, qemu_row
 from deployments.lab.qemu.update import Change, apply_change, check_names
@@ -124,7 +125,8 @@ async def _create(
     try:
         try:
             check_drives_exist(lab, node, options)
-            values, _ = build_values(lab, node, vmid, options, task.log)
+            pace = Pace(lab.clock)
+            values, _ = await build_values(lab, node, vmid, options, task.log, pace)
         except ApiError as error:
             raise failure(f"unable to create VM {vmid} - {error.as_exit_status()}") from None
         await lab.clock.work("qmcreate")
@@ -236,7 +238,7 @@ async def config_put(call: Call) -> None:
     change = _prepare(call)
     async with call.lab.guests.lock(call.vmid):
         config = _load_for_change(call, skiplock)
-        apply_change(call.lab, call.node, call.vmid, config, change, lambda *_: None)
+        await apply_change(call.lab, call.node, call.vmid, config, change, lambda *_: None)
 
 
 @endpoint(
@@ -265,7 +267,7 @@ async def config_post(call: Call) -> str:
             task.log(f"update VM {vmid}: {' '.join(words)}")
             await lab.clock.work("qmconfig")
             config = _load_for_change(call, skiplock)
-            apply_change(lab, node, vmid, config, change, task.log)
+            await apply_change(lab, node, vmid, config, change, task.log)
 
     return lab.tasks.start(node, "qmconfig", str(vmid), call.who, work)
 
@@ -284,7 +286,7 @@ async def unlink(call: Call) -> None:
     check_names(change)
     async with call.lab.guests.lock(call.vmid):
         config = _load_for_change(call, skiplock=False)
-        apply_change(call.lab, call.node, call.vmid, config, change, lambda *_: None)
+        await apply_change(call.lab, call.node, call.vmid, config, change, lambda *_: None)
 
 
 @endpoint(

@@ -245,9 +245,9 @@ async def clone(call: Call) -> str:
 
     async def work(task: Task) -> None:
         try:
-            async with lab.guests.lock(vmid):
-                values = clone_values(lab, node, vmid, order, task.log)
-                await lab.clock.work("qmclone")
+            shared = not lab.life.running(vmid)
+            async with lab.guests.lock(vmid, shared=shared), lab.guests.lock(newid):
+                values = await clone_values(lab, node, vmid, order, task.log)
         except BaseException:
             lab.guests.delete(target, "qemu", newid)
             raise

@@ -13,6 +13,7 @@ from deployments.lab.errors import failure
 from deployments.lab.formats import format_size
 from deployments.lab.qemu.devices import Drive, complete_net, drives, is_net_key, is_unused_key
 from deployments.lab.qemu.options import NET_FORMAT, SMBIOS_FORMAT
+from deployments.lab.qemu.pace import Pace
 from deployments.lab.qemu.snapshots import saved_state
 from deployments.lab.qemu.volumes import NO_FILE, Log, transfer_lines
 from deployments.lab.schema import parse_property_string, print_property_string
@@ -51,10 +52,14 @@ def check_linked(lab: Lab, node: str, order: CloneOrder) -> None:
         raise failure(f"Linked clone feature is not supported for {what} ({drive.key})")
 
 
-def clone_values(lab: Lab, node: str, source: int, order: CloneOrder, log: Log) -> Section:
-    """Copy or link every disk; returns the new configuration. Frees what it made on failure."""
+async def clone_values(lab: Lab, node: str, source: int, order: CloneOrder, log: Log) -> Section:
+    """Copy or link every disk in the time of a clone; returns the new configuration.
+
+    Frees what it made on failure, and when it is interrupted.
+    """
     log(f"creating a clone of VM {source} with ID {order.newid}")
     values: Section = {}
+    pace = Pace(lab.clock, lab.clock.seconds("qmclone"), _bytes_to_copy(lab, node, order))
     made: list[tuple[Storage, Volume]] = []
     try:
         for key in sorted(order.values):
@@ -71,7 +76,10 @@ def clone_values(lab: Lab, node: str, source: int, order: CloneOrder, log: Log) 
                 continue
             new, place = _clone_drive(lab, node, drive, order, log)
             made.append(place)
+            if _is_copied(drive, order):
+                await pace.copy(_size(lab, node, drive, order), log)
             values[drive.key] = new.text()
+        await pace.rest()
     except BaseException:
         for storage, volume in made:
             storage.free(node, volume)
@@ -101,6 +109,24 @@ def _clone_drive(
         place = _copy(lab, node, drive, origin, source, storage, order, log)
     size = place[0].info(node, place[1]).size
     return drive.with_values(file=place[1].volid, size=format_size(size)), place
+
+
+def _is_copied(drive: Drive, order: CloneOrder) -> bool:
+    """Whether the tool that copies a disk tells of its progress."""
+    if drive.file in NO_FILE or drive.is_cdrom or drive.bus == "efidisk":
+        return False
+    return order.full or drive.bus == "tpmstate"
+
+
+def _size(lab: Lab, node: str, drive: Drive, order: CloneOrder) -> int:
+    origin, source = lab.storages.volume(drive.file, node)
+    state = saved_state(origin, node, source, order.snapshot) if order.snapshot else None
+    return int(state["size"]) if state else origin.info(node, source).size
+
+
+def _bytes_to_copy(lab: Lab, node: str, order: CloneOrder) -> int:
+    copied = (drive for drive in drives(order.values) if _is_copied(drive, order))
+    return sum(_size(lab, node, drive, order) for drive in copied)
 
 
 def _link(origin: Storage, node: str, source: Volume, order: CloneOrder, log: Log) -> Volume:
@@ -147,13 +173,11 @@ def _copy(
     else:
         target = storage.next_name(node, order.newid, fmt)
     state = saved_state(origin, node, source, order.snapshot) if order.snapshot else None
-    size = state["size"] if state else origin.info(node, source).size
+    size = _size(lab, node, drive, order)
     mark = state["mark"] if state else images.read_mark(origin.file(node, source))
     lab.check_space(storage, node, origin.info(node, source).used, "unable to create image")
     log(*storage.allocate(node, target, size), f"allocated target volume '{target.volid}'")
     images.replace_mark(storage.file(node, target), mark)
-    if drive.bus != "efidisk" and not drive.is_cloudinit:
-        log(*transfer_lines(size))
     return storage, target
 
 

@@ -8,16 +8,17 @@ from typing import Any
 
 from deployments.lab.cluster import Lab
 from deployments.lab.conffile import GuestConfig
-from deployments.lab.errors import ApiError, failure
+from deployments.lab.errors import failure
 from deployments.lab.qemu.devices import default_boot, drives, is_drive_key, parse_drive
+from deployments.lab.qemu.pace import Pace
 from deployments.lab.qemu.snapshots import disks_in_order
 from deployments.lab.qemu.update import stored
 from deployments.lab.qemu.volumes import Log, owned_volumes, realise_drive
 from deployments.lab.storage import Storage, Volume
 
 
-def build_values(
-    lab: Lab, node: str, vmid: int, params: dict[str, Any], log: Log
+async def build_values(
+    lab: Lab, node: str, vmid: int, params: dict[str, Any], log: Log, pace: Pace
 ) -> tuple[dict[str, str], list[tuple[Storage, Volume]]]:
     """Create all volumes and the texts of a new configuration.
 
@@ -28,7 +29,7 @@ def build_values(
     try:
         for key in sorted(k for k in params if is_drive_key(k)):
             asked = parse_drive(key, str(params[key]))
-            drive = realise_drive(lab, node, vmid, asked, log)
+            drive = await realise_drive(lab, node, vmid, asked, log, pace)
             if drive.file != asked.file:
                 made.append(lab.storages.volume(drive.file, node))
             values[key] = drive.text()
@@ -37,7 +38,7 @@ def build_values(
                 text = stored(key, value)
                 if text != "" or key not in ("description", "name"):
                     values[key] = text
-    except ApiError:
+    except BaseException:
         for storage, volume in made:
             storage.free(node, volume)
         raise

@@ -23,6 +23,7 @@ from deployments.lab.qemu.devices import (
 )
 from deployments.lab.qemu.hotplug import plug
 from deployments.lab.qemu.options import OPTIONS, UNUSED_KEYS
+from deployments.lab.qemu.pace import Pace
 from deployments.lab.qemu.volumes import NO_FILE, Log, owned_volumes, realise_drive
 
 
@@ -68,7 +69,7 @@ def check_boot(config: GuestConfig, change: Change) -> None:
             raise failure(f"invalid bootorder: device '{device}' does not exist'")
 
 
-def apply_change(
+async def apply_change(
     lab: Lab, node: str, vmid: int, config: GuestConfig, change: Change, log: Log
 ) -> None:
     """Do everything a config call does, to ``config`` and to the volumes.
@@ -91,7 +92,7 @@ def apply_change(
         _register_delete(lab, node, vmid, config, key, bootorder)
         save()
     for key in sorted(change.values):
-        _register_value(lab, node, vmid, config, key, change.values[key], log, bootorder)
+        await _register_value(lab, node, vmid, config, key, change.values[key], log, bootorder)
         save()
     _drop_no_ops(config)
     save()
@@ -186,7 +187,7 @@ def _destroy_unused(lab: Lab, node: str, config: GuestConfig, key: str) -> None:
         storage.free(node, volume)
 
 
-def _register_value(
+async def _register_value(
     lab: Lab,
     node: str,
     vmid: int,
@@ -199,7 +200,7 @@ def _register_value(
     if is_drive_key(key):
         drive = parse_drive(key, str(value))
         _refuse_second_cloudinit(config, drive)
-        made = realise_drive(lab, node, vmid, drive, log)
+        made = await realise_drive(lab, node, vmid, drive, log, Pace(lab.clock))
         waiting = config.pending.get(key)
         if waiting is not None and parse_drive(key, waiting).file != made.file:
             del config.pending[key]

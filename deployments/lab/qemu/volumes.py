@@ -10,6 +10,7 @@ from deployments.lab.cluster import Lab
 from deployments.lab.errors import ApiError, bad_parameters, failure
 from deployments.lab.formats import format_size
 from deployments.lab.qemu.devices import Drive, is_drive_key, is_unused_key, parse_drive
+from deployments.lab.qemu.pace import Pace, progress_line
 from deployments.lab.routing import Call
 from deployments.lab.storage import GIB, Storage, Volume
 
@@ -72,8 +73,13 @@ def check_volume_access(call: Call, vmid: int | None, volume: Volume) -> None:
         call.require(path, "Datastore.Allocate")
 
 
-def realise_drive(lab: Lab, node: str, vmid: int, drive: Drive, log: Log) -> Drive:
-    """Create, import or look up the volume of a drive; returns the drive as the config keeps it."""
+async def realise_drive(
+    lab: Lab, node: str, vmid: int, drive: Drive, log: Log, pace: Pace
+) -> Drive:
+    """Create, import or look up the volume of a drive; returns the drive as the config keeps it.
+
+    ``pace``: how fast an import goes; nothing else waits.
+    """
     if drive.file in NO_FILE:
         return drive.with_values(size=None)
     cloudinit = _CLOUDINIT.fullmatch(drive.file)
@@ -81,7 +87,7 @@ def realise_drive(lab: Lab, node: str, vmid: int, drive: Drive, log: Log) -> Dri
         return _new_cloudinit(lab, node, vmid, drive, cloudinit.group(1), log)
     new = _NEW_DISK.fullmatch(drive.file)
     if new and drive.values.get("import-from"):
-        return _imported(lab, node, vmid, drive, new.group(1), log)
+        return await _imported(lab, node, vmid, drive, new.group(1), log, pace)
     if new:
         storage = lab.storages.get(new.group(1), node)
         return _new_disk(lab, node, vmid, drive, storage, float(new.group(2)), log)
@@ -133,7 +139,9 @@ def _new_cloudinit(
     return made
 
 
-def _imported(lab: Lab, node: str, vmid: int, drive: Drive, storage_id: str, log: Log) -> Drive:
+async def _imported(
+    lab: Lab, node: str, vmid: int, drive: Drive, storage_id: str, log: Log, pace: Pace
+) -> Drive:
     storage = lab.storages.get(storage_id, node)
     origin, source = lab.storages.volume(str(drive.values["import-from"]), node)
     if not origin.exists(node, source):
@@ -145,7 +153,12 @@ def _imported(lab: Lab, node: str, vmid: int, drive: Drive, storage_id: str, log
     lab.check_space(storage, node, info.used, "unable to create image")
     log(f"create full clone of drive ({source.volid})")
     log(*storage.allocate(node, volume, info.size))
-    log(f"allocated target volume '{volume.volid}'", *transfer_lines(info.size))
+    log(f"allocated target volume '{volume.volid}'")
+    try:
+        await pace.copy(info.size, log)
+    except BaseException:
+        storage.free(node, volume)
+        raise
     target = storage.file(node, volume)
     mark = images.read_mark(origin.file(node, source)) or {"image": source.file_name}
     images.write_mark(target, mark)
@@ -157,9 +170,8 @@ def _imported(lab: Lab, node: str, vmid: int, drive: Drive, storage_id: str, log
 
 
 def transfer_lines(size: int) -> list[str]:
-    """What ``qemu-img`` tells about its progress."""
-    total = f"{size / (1 << 20):.1f} MiB"
-    return [f"transferred 0.0 B of {total} (0.00%)", f"transferred {total} of {total} (100.00%)"]
+    """What ``qemu-img`` tells about the progress of what is done at once."""
+    return [progress_line(0, size), progress_line(size, size)]
 
 
 def owned_volumes(
