@@ -140,7 +140,9 @@ def probe(url: str, words: Words) -> int | None:
     Raises NothingThere where the server says that there is nothing.
     """
     try:
-        with requests.head(url, allow_redirects=True, timeout=_PROBE) as answer:
+        with requests.head(
+            url, headers=_HEADERS, allow_redirects=True, timeout=_PROBE
+        ) as answer:
             if answer.status_code in {404, 410}:
                 _refuse(answer, url, words)
             return int(answer.headers.get("Content-Length") or 0) if answer.ok else None

@@ -13,12 +13,33 @@ from pathlib import Path
 
 @dataclass
 class Web:
-    """``break_after``: bytes after which the next GET ends too soon. ``gets``: ranges asked for."""
+    """What is served, and how.
+
+    ``break_after``: bytes after which the next GET ends too soon. ``deaf_to``: clients whose name
+    (User-Agent) begins so get no answer. ``fail``: statuses of the next answers, in order.
+    ``gets``: ranges asked for, with the path in ``asked``.
+    """
 
     folder: Path
     url: str = ""
     break_after: int | None = None
+    deaf_to: str | None = None
+    fail: list[int] = field(default_factory=list)
     gets: list[str] = field(default_factory=list)
+    asked: list[tuple[str, str]] = field(default_factory=list)
+
+    def put(self, name: str, data: bytes) -> str:
+        """Serve a file; its URL."""
+        (self.folder / name).write_bytes(data)
+        return f"{self.url}/{name}"
+
+    def fetches(self, name: str) -> list[str]:
+        """The ranges asked for of a file, without those that want only its beginning."""
+        return [
+            span
+            for path, span in self.asked
+            if path == f"/{name}" and not re.fullmatch(r"bytes=0-\d+", span)
+        ]
 
 
 @contextmanager
@@ -34,25 +55,37 @@ def served(folder: Path) -> Iterator[Web]:
             self._answer(body=True)
 
         def _answer(self, *, body: bool) -> None:
-            file = folder / self.path.partition("?")[0].lstrip("/")
+            path = self.path.partition("?")[0]
+            if web.deaf_to and self.headers.get("User-Agent", "").startswith(web.deaf_to):
+                self.close_connection = True
+                return
+            if web.fail:
+                self.send_error(web.fail.pop(0))
+                return
+            file = folder / path.lstrip("/")
             if not file.is_file():
                 self.send_error(404)
                 return
             data = file.read_bytes()
             asked = self.headers.get("Range", "")
-            found = re.fullmatch(r"bytes=(\d+)-", asked)
+            found = re.fullmatch(r"bytes=(\d+)-(\d*)", asked)
             start = int(found[1]) if found else 0
             if found and start >= len(data):
                 self.send_error(416)
                 return
+            stop = min(len(data), int(found[2]) + 1) if found and found[2] else len(data)
             self.send_response(206 if found else 200)
-            self.send_header("Content-Length", str(len(data) - start))
+            self.send_header("Content-Length", str(stop - start))
+            if found:
+                self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(data)}")
             self.end_headers()
             if not body:
                 return
             web.gets.append(asked)
-            end, web.break_after = web.break_after, None
-            self.wfile.write(data[start : None if end is None else start + end])
+            web.asked.append((path, asked))
+            if web.break_after is not None and not (found and found[2]):
+                stop, web.break_after = min(stop, start + web.break_after), None
+            self.wfile.write(data[start:stop])
 
         def log_message(self, *_: object) -> None:
             return

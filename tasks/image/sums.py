@@ -15,7 +15,7 @@ from tasks.capacity import did_you_mean
 from tasks.fetching import OriginError
 
 _LENGTHS: Final[dict[int, Literal["sha256", "sha512"]]] = {64: "sha256", 128: "sha512"}
-_GNU = re.compile(r"(?P<hex>[0-9A-Fa-f]+)(?:  | \*)(?P<name>\S.*)")
+_GNU = re.compile(r"(?P<hex>[0-9A-Fa-f]+)[ \t]+\*?(?P<name>\S.*)")
 _BSD = re.compile(r"(?P<algorithm>[A-Za-z0-9-]+) ?\((?P<name>.+)\) ?= ?(?P<hex>[0-9A-Fa-f]+)")
 _BARE = re.compile(r"[0-9A-Fa-f]+")
 _ENDINGS: Final = (".sha256", ".sha512", ".sha256sum", ".sha512sum", ".sha256.txt", ".sha512.txt")
