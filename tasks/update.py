@@ -99,11 +99,10 @@ def _plain(key: str, change: Change, desired: Guest, config: Config) -> str | in
             return format("cpu", parse("cpu", live) | parse("cpu", desired.cpu))
         case "agent":
             return format("agent", parse("agent", live) | {"enabled": desired.agent})
-        case "machine":
-            type_ = encode_machine(desired.firmware.machine) or "pc"
-            return format("machine", parse("machine", live) | {"type": type_})
-        case "vga":
-            return format("vga", parse("vga", live) | {"type": str(change.after)})
+        case "machine" | "vga":
+            wanted = str(change.after)
+            type_ = encode_machine(wanted) or "pc" if key == "machine" else wanted
+            return format(key, parse(key, live) | {"type": type_})
         case "tpmstate0":
             return str(encode_tpmstate(desired.firmware))
         case "description":
