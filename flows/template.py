@@ -15,8 +15,6 @@ from cyclopts import App, Parameter
 from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.states import Completed, Failed
-from tasks.template.clone import clean_up
-from tasks.template.preflight import check_template
 
 from blocks.words import count
 from flows.environment import keep, open_session, run_name, running, told
@@ -55,8 +53,10 @@ from tasks.fleet import FleetResult, run_fleet
 from tasks.preflight import joined
 from tasks.session import Session
 from tasks.stage import Event, StageFailed
-from tasks.template.seen import TemplateSurvey, survey_template
-from tasks.template.stages import publish, surveyed, template_preflight
+from tasks.template.clone import clean_up
+from tasks.template.preflight import check_template
+from tasks.template.seen import TemplateSurvey, require_recipe, survey_template
+from tasks.template.stages import is_published, publish, surveyed, template_preflight
 
 app = App(name="python -m flows.template", help=__doc__, help_format="plaintext", version_flags=[])
 
@@ -175,7 +175,9 @@ def make(
     elapsed = time.monotonic() - began
     cleaned = clean_clones(here, seen, fleet) if rollback else ()
     errors, warnings = [], [*map(str, findings), *cleaned]
-    if "template" in chosen and all(node.ok for node in fleet.nodes if node.node == "template"):
+    recipe = require_recipe(here.environment)
+    built = all(node.ok for node in fleet.nodes if node.node == seen.template.label)
+    if "template" in chosen and built and is_published(recipe):
         try:
             published = publish(here.run, seen.template.label)
         except StageFailed as failure:

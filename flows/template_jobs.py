@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from tasks.template.clone import adjust, clone, start
-from tasks.template.configure import configure
-
 from blocks.manifest.guest import Guest
 from blocks.manifest.recipe import TEMPLATE
 from flows.jobs import stage_call, upload_lane
 from tasks.fleet import NodeJob, StageCall
 from tasks.image import image
 from tasks.stage import RunRef, Stage
+from tasks.template.clone import adjust, clone, start
+from tasks.template.configure import configure
 from tasks.template.convert import convert
 from tasks.template.create import create
 from tasks.template.seen import BUILDING, TemplateSurvey

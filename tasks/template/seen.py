@@ -141,7 +141,8 @@ def survey_template(here: Session, today: date) -> TemplateSurvey:
     if rebuilt:
         generations = find_generations(here.client, inventory, here.environment)
         digest = image_digest(here, recipe.template)
-        decision = decide(recipe, generations, digest, today)
+        taken = {row.vmid for row in inventory.guests}
+        decision = decide(recipe, generations, digest, today, taken=taken)
         reason, template = decision.reason, decision.guest
     environment = with_template(here.environment, template)
     by_id = {row.vmid: row for row in inventory.guests}

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from blocks.manifest.recipe import Recipe
+from blocks.proxmox.inventory import read_inventory
 from tasks.findings import Finding, refuse
 from tasks.session import session
-from tasks.stage import RunRef
+from tasks.stage import Outcome, RunRef, done, stage, unchanged
+from tasks.template.alias import switch_alias
+from tasks.template.generations import find_generations
 from tasks.template.preflight import check_template
+from tasks.template.retire import retire
 from tasks.template.seen import TemplateSurvey, survey_template
 from tasks.whole import whole
 
@@ -41,3 +46,26 @@ def template_preflight(
             reconcile=reconcile,
         )
     )
+
+
+def is_published(recipe: Recipe) -> bool:
+    """Whether a new generation is to be made known, or makes an older one superfluous."""
+    return recipe.rebuild.when != "never" or recipe.alias != type(recipe.alias)()
+
+
+@stage("publish", retries=3)
+def publish(run: RunRef, node: str) -> Outcome:
+    """Give the alias to the finished template and retire older generations; last of all.
+
+    An older generation that something still needs stays, which is said in a warning.
+    """
+    here = session(run)
+    guest = here.guest(node)
+    moves = switch_alias(here, guest)
+    generations = find_generations(
+        here.client, read_inventory(here.client), here.everyone or here.environment
+    )
+    old = retire(here, generations, guest)
+    did = (*moves.done, *(f"{name} retired" for name in old.removed))
+    warnings = (*moves.warnings, *old.kept)
+    return done(", ".join(did), warnings=warnings) if did else unchanged(warnings=warnings)
