@@ -19,6 +19,9 @@ def _version(value: Any) -> Any:
     return "1" if value == 1 and not isinstance(value, bool) else value
 
 
+Version = Annotated[Literal["1"], BeforeValidator(_version), WithJsonSchema({"enum": ["1", 1]})]
+
+
 class Metadata(Model):
     """What the environment is called, and where it belongs."""
 
@@ -52,9 +55,7 @@ class Spec(Model):
 class Env(Model):
     """An environment."""
 
-    version: Annotated[
-        Literal["1"], BeforeValidator(_version), WithJsonSchema({"enum": ["1", 1]})
-    ] = Field(description="Version of the format", examples=["1"])
+    version: Version = Field(description="Version of the format", examples=["1"])
     kind: Literal["Env"] = Field(description="The kind of document", examples=["Env"])
     metadata: Metadata = Field(description="Name and place")
     extends: str | None = Field(

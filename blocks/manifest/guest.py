@@ -228,9 +228,9 @@ class CloudInit(Model):
     upgrade: bool = False
     packages: tuple[str, ...] = ()
     commands: tuple[str, ...] = Field(default=(), description="Shell lines for the first boot")
-    user_data: str | None = None
-    vendor_data: str | None = None
-    network_config: str | None = None
+    user_data: str | None = Field(default=None, repr=False)
+    vendor_data: str | None = Field(default=None, repr=False)
+    network_config: str | None = Field(default=None, repr=False)
 
 
 class PciDevice(Model):

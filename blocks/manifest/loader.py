@@ -1,4 +1,4 @@
-"""Loads an environment: files, profile, secrets, checks, guests."""
+"""Loads an environment or a template: files, profile, secrets, checks, guests."""
 
 from __future__ import annotations
 
@@ -22,9 +22,12 @@ from blocks.manifest.profiles import known_profiles, profile_files
 from blocks.manifest.reader import Reader
 from blocks.manifest.secrets import Resolver, Secrets
 from blocks.manifest.sshkeys import expand_keys, is_whole
+from blocks.manifest.template import loading as template
 from blocks.manifest.tree import Item, merge
 from blocks.manifest.validation import validate
 from blocks.paths import is_file, named_path, state_dir
+
+_MASTERS = ("Env", template.KIND)
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class Loaded:
 def load_environment(
     path: Path | str, *, env: Mapping[str, str] | None = None, seed: bytes | None = None
 ) -> Environment:
-    """The environment in a master file, checked and compiled.
+    """The environment in a master file (``kind: Env`` or ``Template``), checked and compiled.
 
     ``env`` takes the place of the process's environment variables, ``seed`` (32 bytes) that of the
     kept seed of generated secrets. Raises ManifestError with everything that is wrong.
@@ -68,23 +71,48 @@ def load(
         files,
     )
     resolver.resolve()
+    _present_hooks(root)
+    make = _template if _is_template(root) else _env
+    return make(_Sources(root, master, variables, faults, files, resolver.secrets))
+
+
+@dataclass(frozen=True)
+class _Sources:
+    """What was read, secrets in place: one of the kinds makes an environment of it."""
+
+    root: Item
+    master: Path
+    variables: Mapping[str, str]
+    faults: list[Fault]
+    files: list[Path]
+    secrets: Secrets
+
+    def refuse(self) -> ManifestError:
+        return ManifestError(_in_order(self.faults, self.files, self.secrets))
+
+    def loaded(self, environment: Environment) -> Loaded:
+        return Loaded(environment, self.root, self.secrets)
+
+
+def _env(read: _Sources) -> Loaded:
+    """``kind: Env``."""
+    root, faults, files = read.root, read.faults, read.files
     hypervisor = root.get("spec", "hypervisor")
     if hypervisor is not None:
         _merge_defaults(hypervisor)
         expand_keys(hypervisor, faults, files)
         expand_origins(hypervisor, faults)
     # Files that could not be read leave holes, of which nothing more is to be said.
-    _present_hooks(root)
     document = validate(Env, root, faults)
     faults += check(layers(root))
     if faults or document is None:
-        raise ManifestError(_in_order(faults, files, resolver.secrets))
-    _remember(document, resolver.secrets)
+        raise read.refuse()
+    _remember(document, read.secrets)
     environment = Environment(
         name=document.metadata.name,
         domain=document.metadata.domain,
         description=document.metadata.description,
-        path=master,
+        path=read.master,
         context=document.metadata.proxmox_context,
         tags=document.metadata.tags,
         cluster_type=document.spec.cluster.type if document.spec.cluster else None,
@@ -94,7 +122,31 @@ def load(
         source_files=tuple(dict.fromkeys(files)),
     )
     notices = tuple(dict.fromkeys(_notices(environment)))
-    return Loaded(environment.model_copy(update={"notices": notices}), root, resolver.secrets)
+    return read.loaded(environment.model_copy(update={"notices": notices}))
+
+
+def _template(read: _Sources) -> Loaded:
+    """``kind: Template``."""
+    checked = template.prepare(read.root, read.master, read.variables, read.faults, read.files)
+    if read.faults or checked is None:
+        raise read.refuse()
+    document = checked.document
+    _remember(document, read.secrets)
+    recipe = checked.recipe()
+    environment = Environment(
+        name=document.metadata.name,
+        domain=document.metadata.domain,
+        description=document.metadata.description,
+        path=read.master,
+        context=document.metadata.proxmox_context,
+        tags=document.metadata.tags,
+        guests=(recipe.template, *recipe.clones),
+        hooks=document.hooks,
+        source_files=tuple(dict.fromkeys(read.files)),
+        notices=tuple(dict.fromkeys(checked.notices(recipe))),
+        recipe=recipe,
+    )
+    return read.loaded(environment)
 
 
 def _master(path: Path | str) -> Path:
@@ -131,12 +183,14 @@ def _read(master: Path, reader: Reader, env: Mapping[str, str]) -> Item | None:
     if root is None:
         return None
     kind = root.text("kind")
-    if kind is not None and kind != "Env" and nearest(kind, ["Env"]) is None:
+    if kind is not None and nearest(kind, _MASTERS) is None:
         where = root.get("kind") or root
         reader.faults.append(
             where.fault(f"this is a {kind} document", "name the master file (kind: Env) instead")
         )
         return None
+    if _is_template(root):
+        return root
     chain = [master.resolve()]
     top = root
     while (extends := top.get("extends")) is not None:
@@ -167,6 +221,11 @@ def _read(master: Path, reader: Reader, env: Mapping[str, str]) -> Item | None:
         top = profile
         root = merge(root, _without_name(profile))
     return root
+
+
+def _is_template(root: Item) -> bool:
+    """Whether a master file is a template, its kind misspelled perhaps."""
+    return nearest(root.text("kind") or "", _MASTERS) == template.KIND
 
 
 def _without_name(profile: Item) -> Item:

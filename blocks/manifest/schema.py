@@ -13,6 +13,8 @@ from blocks.manifest.hypervisor import Hypervisor
 from blocks.manifest.kickstart import Kickstart
 from blocks.manifest.networks import Networks
 from blocks.manifest.storage import StorageClasses
+from blocks.manifest.template.catalogue import Images
+from blocks.manifest.template.document import Template
 
 KINDS: dict[str, type[BaseModel]] = {
     "Env": Env,
@@ -24,6 +26,8 @@ KINDS: dict[str, type[BaseModel]] = {
     "Database": Database,
     "Kickstart": Kickstart,
     "Hooks": Hooks,
+    "Template": Template,
+    "Images": Images,
 }
 
 _NOTES = ("description", "examples", "title", "default")

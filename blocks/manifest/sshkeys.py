@@ -78,9 +78,15 @@ def expand_keys(hypervisor: Item, faults: list[Fault], files: list[Path]) -> Non
                         single.fault("names a file with several keys", "list it under ssh_keys")
                     )
         for item in lists:
-            if isinstance(item.value, list) and id(item) not in seen:
+            if id(item) not in seen:
                 seen.add(id(item))
-                item.value = [key for each in item.value for key in _keys(each, faults, files)]
+                expand_list(item, faults, files)
+
+
+def expand_list(item: Item, faults: list[Fault], files: list[Path]) -> None:
+    """Replace paths in a list of keys by the keys in these files."""
+    if isinstance(item.value, list):
+        item.value = [key for each in item.value for key in _keys(each, faults, files)]
 
 
 def _keys(item: Item, faults: list[Fault], files: list[Path]) -> list[Item]:
