@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import Any, Final
 
 from blocks.manifest.guest import Guest
 from blocks.manifest.mark import marked
+from blocks.proxmox.client import api_path
 from blocks.proxmox.errors import AlreadyExists, ProxmoxError
 from blocks.proxmox.inventory import read_inventory
-from blocks.proxmox.waiting import TaskResult
-from tasks.cloudinit.carry import carry
+from blocks.proxmox.waiting import TaskResult, upid_node
+from tasks.cloudinit.carry import carry, sweep
 from tasks.errors import StageError
 from tasks.live import Live, config_path, is_running
 from tasks.progress import Meter
 from tasks.session import Session, session
-from tasks.stage import Outcome, RunRef, done, stage, unchanged
+from tasks.stage import Outcome, RunRef, StageCancelled, done, stage, unchanged
 from tasks.template.clone_cleanup import clean_up
 from tasks.template.clone_source import check_source, clone_params, source_of, template_of
 from tasks.template.clone_wait import CLONE_SECONDS, settled
-from tasks.template.clone_wanted import tailoring
+from tasks.template.clone_wanted import tailoring, unreachable
 from tasks.template.reconcile import differences, reconcile, report, send
 
 __all__ = ["adjust", "clean_up", "clone", "start"]
@@ -73,17 +75,24 @@ def _make(here: Session, guest: Guest) -> Outcome:
 
 
 def _watched(here: Session, upid: str) -> TaskResult:
+    """Wait and say how far it is. Where the run stops, so does the clone: a task of our own."""
     meter = Meter()
-    slot = "disks"
+    slot, percent = "disks", 0
 
     def read(line: str) -> None:
-        nonlocal slot
+        nonlocal slot, percent
         if found := _DRIVE.match(line):
-            slot = found["slot"]
+            slot, percent = found["slot"], 0
         if found := _PERCENT.search(line):
-            meter.percent(f"copying {slot}", int(found["percent"]))
+            percent = int(found["percent"])
+        meter.percent(f"copying {slot}", percent)
 
-    return here.client.wait(upid, timeout=CLONE_SECONDS, on_log=read)
+    try:
+        return here.client.wait(upid, timeout=CLONE_SECONDS, on_log=read)
+    except StageCancelled:
+        with contextlib.suppress(ProxmoxError):
+            here.client.delete(api_path("nodes", upid_node(upid), "tasks", upid))
+        raise
 
 
 def _taken(here: Session, guest: Guest) -> Outcome:
@@ -138,18 +147,20 @@ def _finished(here: Session, guest: Guest) -> Live | None:
 
 def _tailor(here: Session, guest: Guest) -> Outcome:
     live = here.require(guest)
-    carried = carry(here, guest)
-    wanted = tailoring(here, guest, live.config, carried)
-    if wanted.stuck:
+    stuck = unreachable(here, guest, live.config)
+    if stuck:
         raise StageError(
-            f"the template does not allow what is declared: {'; '.join(map(str, wanted.stuck))}",
-            advice=f"declare {guest.label} as its template is, or rebuild the template",
+            f"the template does not allow what is declared: {'; '.join(map(str, stuck))}",
+            advice=f"declare {guest.label} as its template is, or build the template anew",
         )
+    carried = carry(here, guest, live.config)
+    wanted = tailoring(here, guest, live.config, carried)
     if not wanted:
         return unchanged("as declared", warnings=carried.warnings)
     send(here, guest, live, wanted)
+    left = sweep(here, guest, carried)
     keys = [*wanted.put, *(slot for slot, _ in wanted.resizes), *wanted.delete]
-    return done(", ".join(dict.fromkeys(keys)), warnings=carried.warnings)
+    return done(", ".join(dict.fromkeys(keys)), warnings=[*carried.warnings, *left])
 
 
 @stage("start", retries=3)

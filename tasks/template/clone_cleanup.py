@@ -7,11 +7,10 @@ from contextlib import suppress
 from blocks.manifest.guest import Guest
 from blocks.proxmox.client import api_path
 from blocks.proxmox.errors import ProxmoxError, TaskTimeout
-from blocks.proxmox.inventory import storage_content
 from blocks.proxmox.waiting import upid_node
+from tasks.cloudinit.seed import seed_of, seeds_of
 from tasks.destroy import Target, delete_seed, remove
 from tasks.found import FoundSeed
-from tasks.iso.build import parse_seed_name
 from tasks.live import Live
 from tasks.session import Session
 from tasks.stage import StageCancelled
@@ -98,10 +97,9 @@ def _remove_seeds(here: Session, guest: Guest) -> tuple[str, ...]:
     if told is None or told.method != "seed":
         return ()
     gone: list[str] = []
-    for row in storage_content(here.client, guest.node, told.storage, "iso"):
-        name = parse_seed_name(row.volid.rpartition("/")[2])
-        wanted = (here.environment.name, guest.label, here.run.run_id)
-        if name is not None and (name.env, name.guest, name.run) == wanted:
+    for row in seeds_of(here, guest, told.storage):
+        name = seed_of(row.volid)
+        if name is not None and name.run == here.run.run_id:
             delete_seed(here.client, FoundSeed(guest.node, told.storage, row, name))
             gone.append(row.volid)
     return tuple(gone)

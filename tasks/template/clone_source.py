@@ -11,8 +11,9 @@ from blocks.manifest.mark import marked
 from blocks.proxmox.inventory import Inventory, read_inventory
 from blocks.proxmox.properties import storage_of
 from tasks.errors import StageError
-from tasks.live import Live, read_live
+from tasks.live import read_live
 from tasks.session import Session
+from tasks.template.convert import is_template
 
 _DRIVE = re.compile(r"(?:ide|sata|scsi|virtio|efidisk|tpmstate)\d+")
 
@@ -47,11 +48,6 @@ def check_source(here: Session, guest: Guest) -> None:
         raise StageError(f"VM {template.vmid} on {template.node} is no template yet", advice=first)
     if guest.node != template.node:
         _check_elsewhere(guest, template, live.config, read_inventory(here.client))
-
-
-def is_template(live: Live) -> bool:
-    """Whether a guest is a template. Recorded: after ``template=0`` the key is still there."""
-    return str(live.config.get("template", 0)) == "1"
 
 
 def _check_elsewhere(

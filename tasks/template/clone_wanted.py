@@ -33,13 +33,12 @@ NEVER_INHERITED = ("protection",)
 class Tailoring:
     """What is to be written: one ``PUT .../config`` of ``put`` and ``delete``, then ``resizes``.
 
-    ``resizes``: slot and size in bytes. ``stuck``: what no write can change.
+    ``resizes``: slot and size in bytes.
     """
 
     put: dict[str, Any]
     delete: tuple[str, ...]
     resizes: tuple[tuple[str, int], ...]
-    stuck: tuple[Change, ...] = ()
 
     def __bool__(self) -> bool:
         """Whether there is anything to write."""
@@ -88,13 +87,19 @@ def tailoring(here: Session, guest: Guest, config: Config, carried: Carried) -> 
         put.pop("tags", None)
         put |= {"tags": tags} if tags else {}
         delete |= set() if tags else {"tags"}
-    told, untold = fresh(config, carried)
+    put |= carried.values
+    delete |= {*carried.delete}
     return Tailoring(
-        put=in_order(guest, config, put | told),
-        delete=tuple(sorted((delete | set(untold)) - put.keys() - told.keys())),
+        put=in_order(guest, put),
+        delete=tuple(sorted(delete - put.keys())),
         resizes=update.resizes,
-        stuck=tuple(change for change in diff(wanted, config) if not change.in_place),
     )
+
+
+def unreachable(here: Session, guest: Guest, config: Config) -> tuple[Change, ...]:
+    """What no write makes of this clone, such as a disk smaller than the template's. No call."""
+    changes = diff(as_cloned(here, guest), config)
+    return tuple(change for change in changes if not change.in_place)
 
 
 def inherited(guest: Guest, config: Config) -> set[str]:
@@ -105,30 +110,7 @@ def inherited(guest: Guest, config: Config) -> set[str]:
     return cards | {key for key in NEVER_INHERITED if key in config}
 
 
-def fresh(config: Config, carried: Carried) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """What of cloud-init's values and removals the configuration has not yet.
-
-    A password is written anew each time: a configuration does not show it.
-    """
-    values = {
-        key: value
-        for key, value in carried.values.items()
-        if key == "cipassword" or not _same(config.get(key), value)
-    }
-    return values, tuple(key for key in carried.delete if key in config)
-
-
-def _same(live: object, wanted: object) -> bool:
-    """Whether a key has that value; of a drive only the volume counts, the server adds to it."""
-    if live is None:
-        return False
-    text, asked = str(live), str(wanted)
-    if ",media=cdrom" in asked:
-        return text.partition(",")[0] == asked.partition(",")[0]
-    return text == asked
-
-
-def in_order(guest: Guest, config: Config, put: dict[str, Any]) -> dict[str, Any]:
+def in_order(guest: Guest, put: dict[str, Any]) -> dict[str, Any]:
     """The values with the boot order, where a CD drive among them would be appended to it.
 
     Recorded in 12b-hardware-running. A drive that the order names already changes nothing.

@@ -8,21 +8,21 @@ from typing import Any
 from blocks.manifest.guest import Guest
 from blocks.manifest.plans import Change
 from blocks.proxmox.properties import storage_of
+from blocks.proxmox.properties.cloudinit import HIDDEN
 from blocks.units import format_size
-from tasks.cloudinit.carry import carry, cloud_init_changes
+from tasks.cloudinit.carry import Carried, carry, sweep
+from tasks.cloudinit.changes import cloud_init_changes
 from tasks.diff import ANEW, diff
 from tasks.drives import in_turn
-from tasks.errors import keeping_state
+from tasks.errors import StageError, keeping_state
+from tasks.iso.checks import RenderError
 from tasks.journal import entry_for, write_entry
 from tasks.live import Live, config_path, is_running, unless_changed
 from tasks.session import Session
 from tasks.stage import Outcome, done, unchanged
 from tasks.template.clone_source import source_of
-from tasks.template.clone_wanted import Tailoring, as_cloned, fresh, in_order
+from tasks.template.clone_wanted import Tailoring, as_cloned, in_order
 from tasks.update import update_params
-
-# Not written down: a configuration shows it masked, and the mask must not be written back.
-_MASKED = "cipassword"
 
 
 def differences(here: Session, guest: Guest, live: Live) -> tuple[Change, ...]:
@@ -39,7 +39,13 @@ def differences(here: Session, guest: Guest, live: Live) -> tuple[Change, ...]:
 
 
 def _told(here: Session, guest: Guest, live: Live) -> Iterator[Change]:
-    for key, before, after in cloud_init_changes(here, guest, live.config):
+    try:
+        found = cloud_init_changes(guest, live.config, env=here.environment.name)
+    except RenderError as error:
+        raise StageError(
+            f"{guest.label}: {error.key} {error.problem}", advice="correct it in the manifest"
+        ) from None
+    for key, before, after in found:
         kind = "add" if before is None else "remove" if after is None else "change"
         note = "cloud-init sees it at the next boot"
         yield Change(kind=kind, target=key, before=before, after=after, note=note)
@@ -88,36 +94,28 @@ def report(guest: Guest, changes: tuple[Change, ...]) -> Outcome:
 def reconcile(here: Session, guest: Guest) -> Outcome:
     """Change what differs and can be changed in place; tell the rest, and what waits for a restart.
 
-    The values before go to the run's journal. Raises StageError or ProxmoxError.
+    The values before go to the run's journal, but for a password. Raises StageError, ProxmoxError.
     """
     live = here.require(guest)
     changes = differences(here, guest, live)
-    possible = tuple(change for change in changes if change.in_place)
+    possible = [str(change) for change in changes if change.in_place]
     stuck = [f"cannot be changed in place: {change}" for change in changes if not change.in_place]
-    if not possible:
-        return unchanged(
-            f"VM {guest.vmid} stays as it is" if stuck else "as declared", warnings=stuck
-        )
-    wanted, warnings = _wanted(here, guest, live, possible)
+    carried = carry(here, guest, live.config)
+    wanted = _wanted(here, guest, live, carried)
+    if not wanted:
+        detail = f"VM {guest.vmid} stays as it is" if stuck else f"VM {guest.vmid} is as declared"
+        return unchanged(detail, warnings=[*stuck, *carried.warnings])
     write(here, guest, live, wanted)
-    waits = _after(here, guest, wanted)
-    return done("; ".join(map(str, possible)), warnings=[*stuck, *warnings, *waits])
+    waits = _after(here, guest, carried)
+    left = sweep(here, guest, carried)
+    detail = "; ".join(possible or ["cloud-init is told another password"])
+    return done(detail, warnings=[*stuck, *carried.warnings, *waits, *left])
 
 
-def _wanted(
-    here: Session, guest: Guest, live: Live, possible: tuple[Change, ...]
-) -> tuple[Tailoring, tuple[str, ...]]:
+def _wanted(here: Session, guest: Guest, live: Live, carried: Carried) -> Tailoring:
     update = update_params(as_cloned(here, guest), live.config)
-    put: dict[str, Any] = dict(update.put)
-    delete, warnings = update.delete, tuple[str, ...]()
-    asked = {key for key, _, _ in cloud_init_changes(here, guest, live.config)}
-    if asked & {change.target for change in possible}:
-        carried = carry(here, guest)
-        told, untold = fresh(live.config, carried)
-        put |= told
-        delete, warnings = (*delete, *untold), carried.warnings
-    put = in_order(guest, live.config, put)
-    return Tailoring(put, delete, update.resizes), warnings
+    put = in_order(guest, {**update.put, **carried.values})
+    return Tailoring(put, (*update.delete, *carried.delete), update.resizes)
 
 
 def write(here: Session, guest: Guest, live: Live, wanted: Tailoring) -> None:
@@ -125,7 +123,8 @@ def write(here: Session, guest: Guest, live: Live, wanted: Tailoring) -> None:
 
     Raises StageError, Conflict where somebody wrote in between, or another ProxmoxError.
     """
-    touched = [key for key in (*wanted.put, *wanted.delete) if key != _MASKED]
+    # What is shown as asterisks must not be written back as such.
+    touched = [key for key in (*wanted.put, *wanted.delete) if key != HIDDEN]
     grown = tuple(slot for slot, _ in wanted.resizes)
     entry = entry_for(guest, {key: live.config.get(key) for key in touched}, grown=grown)
     with keeping_state():
@@ -154,7 +153,7 @@ def send(here: Session, guest: Guest, live: Live, wanted: Tailoring) -> None:
         here.client.run("PUT", path, disk=slot, size=format_size(size))
 
 
-def _after(here: Session, guest: Guest, wanted: Tailoring) -> list[str]:
+def _after(here: Session, guest: Guest, carried: Carried) -> list[str]:
     """What a running guest does not have yet; its cloud-init drive is made anew. Up to three calls.
 
     A stopped one has all of it, and its drive is made anew when it starts.
@@ -162,20 +161,16 @@ def _after(here: Session, guest: Guest, wanted: Tailoring) -> list[str]:
     if not is_running(here.client, guest):
         return []
     path = f"/nodes/{guest.node}/{guest.kind}/{guest.vmid}"
+    told = []
+    if carried.changes and guest.cloud_init is not None:
+        if guest.cloud_init.method != "seed":
+            here.client.run("PUT", f"{path}/cloudinit")
+        told.append("cloud-init is told anew, and sees it at the next boot")
     waits = [
         str(row["key"])
         for row in here.client.get(f"{path}/pending")
         if "pending" in row or row.get("delete")
     ]
-    told = [f"waits until it is stopped and started: {', '.join(waits)}"] if waits else []
-    if any(is_cloud_init(key) for key in (*wanted.put, *wanted.delete)):
-        told_by_drive = guest.cloud_init is not None and guest.cloud_init.method != "seed"
-        if told_by_drive:
-            here.client.run("PUT", f"{path}/cloudinit")
-        told.append("cloud-init is told anew, and sees it at the next boot")
+    if waits:
+        told.append(f"waits until it is stopped and started: {', '.join(waits)}")
     return told
-
-
-def is_cloud_init(key: str) -> bool:
-    """Whether a key is one of those that cloud-init is told by."""
-    return key.startswith(("ci", "ipconfig")) or key in {"sshkeys", "nameserver", "searchdomain"}
