@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from blocks.manifest.guest import Guest
@@ -11,7 +12,7 @@ from blocks.proxmox import upload as wire
 from blocks.proxmox.errors import ProxmoxError
 from blocks.proxmox.inventory import VolumeRow, storage_content
 from tasks.cloudinit.documents import Documents
-from tasks.iso.build import SeedName, build_seed, parse_seed_name, seed_name
+from tasks.iso.build import Built, SeedName, build_seed, parse_seed_name, seed_name
 from tasks.runfolder import no_room
 from tasks.session import Session
 
@@ -33,6 +34,11 @@ class Placed:
     older: tuple[str, ...] = ()
 
 
+def build(told: Documents, target: Path) -> Built:
+    """Write the documents as an ISO labelled ``cidata``, readable by the owner alone."""
+    return build_seed(_Cidata(told.files), target)
+
+
 def place_seed(here: Session, guest: Guest, storage: str, told: Documents) -> Placed:
     """See to it that the guest's seed ISO is on the storage. One call where it is there.
 
@@ -41,7 +47,7 @@ def place_seed(here: Session, guest: Guest, storage: str, told: Documents) -> Pl
     """
     name = seed_name(here.environment.name, guest.label, told.digest, here.run.run_id)
     try:
-        built = build_seed(_Cidata(told.files), here.folder() / name)
+        built = build(told, here.folder() / name)
     except OSError as error:
         raise no_room(error) from None
     rows = seeds_of(here, guest, storage)
