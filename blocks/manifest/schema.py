@@ -15,6 +15,7 @@ from blocks.manifest.networks import Networks
 from blocks.manifest.storage import StorageClasses
 from blocks.manifest.template.catalogue import Images
 from blocks.manifest.template.document import Template
+from blocks.manifest.template.short_schema import allow_short_forms
 
 KINDS: dict[str, type[BaseModel]] = {
     "Env": Env,
@@ -98,6 +99,7 @@ def _with_template(part: dict[str, Any], *, null: bool) -> dict[str, Any]:
 
 def _loosen(name: str, part: dict[str, Any]) -> None:
     properties = part.get("properties", {})
+    allow_short_forms(name, part)
     if name == "Env":
         # A profile may bring what the environment leaves out.
         part["required"] = [key for key in part["required"] if key != "spec"]

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from ipaddress import ip_interface
 from pathlib import PurePosixPath
-from typing import Literal, TypeVar
+from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from blocks.manifest.cards import derived_mac
 from blocks.manifest.guest import (
-    Address,
     CloneSource,
-    CloudInit,
     Disk,
     Firmware,
     Guest,
@@ -22,24 +19,14 @@ from blocks.manifest.guest import (
     Inet,
     Nic,
     PciDevice,
-    SnippetHost,
 )
 from blocks.manifest.recipe import TEMPLATE, Alias, Rebuild, Recipe
 from blocks.manifest.template.catalogue import Catalogue, CatalogueImage
 from blocks.manifest.template.checks import DEFAULT_GENERATIONS
-from blocks.manifest.template.document import (
-    CloneSpec,
-    CloudInitSpec,
-    DiskOptions,
-    ImageSpec,
-    IpSpec,
-    NicSpec,
-    PciSpec,
-    Template,
-    TemplateSpec,
-)
+from blocks.manifest.template.document import CloneSpec, ImageSpec, Template, TemplateSpec
 from blocks.manifest.template.fields import HIGHEST_ID, digest
-from blocks.manifest.template.told import BEYOND_FIELDS
+from blocks.manifest.template.first_boot import cloud_init_of, inets_of
+from blocks.manifest.template.hardware import DiskOptions, NicSpec, PciSpec
 from blocks.model import Model
 from blocks.units import parse_size
 
@@ -132,7 +119,7 @@ def _template(
         ostype=spec.ostype or (entry.ostype if entry is not None else "l26"),
         firmware=firmware,
         disks=_disks(spec),
-        nics=_nics(spec.vm_id, spec.nics, _inets(told, told.ip), macs),
+        nics=_nics(spec.vm_id, spec.nics, inets_of(told, told.ip), macs),
         boot=(spec.disk.slot,),
         agent=spec.agent,
         serial_console=spec.serial,
@@ -141,7 +128,7 @@ def _template(
         pool=spec.pool,
         description=metadata.description,
         source=_source(spec.image, entry, catalogue_name=spec.image.name),
-        cloud_init=_cloud_init(document, told, spec.nics, metadata.name),
+        cloud_init=cloud_init_of(document, told, spec.nics, metadata.name),
         pci=pci,
         display=spec.display or ("none" if primary else None),
         **({} if cpu is None else {"cpu": cpu}),
@@ -163,7 +150,7 @@ def _clone(
     nics = _bare(spec.nics) if clone.nics is None else clone.nics
     if clone.gateway is not None:
         told = told.model_copy(update={"gateway": clone.gateway})
-    inets = _inets(told, told.ip if clone.ip is None else clone.ip)
+    inets = inets_of(told, told.ip if clone.ip is None else clone.ip)
     devices = spec.pci if clone.pci is None else clone.pci
     pci = tuple(_pci(device, template.firmware) for device in devices)
     primary = any(device.primary for device in pci)
@@ -193,7 +180,7 @@ def _clone(
             "source": CloneSource(
                 template=TEMPLATE, full=clone.mode == "full", storage=clone.storage
             ),
-            "cloud_init": _cloud_init(document, told, nics, clone.name),
+            "cloud_init": cloud_init_of(document, told, nics, clone.name),
             "pci": pci,
             "display": spec.display or ("none" if primary else None),
         }
@@ -332,87 +319,3 @@ def _nics(
         )
         for index, spec in enumerate(specs)
     )
-
-
-def _inets(told: CloudInitSpec, entries: tuple[IpSpec, ...]) -> tuple[Inet, ...]:
-    """What each card is told. A common gateway goes to the first static address without one."""
-    common = {4: told.gateway, 6: told.gateway6}
-    if any(entry.gateway is not None for entry in entries):
-        common[4] = None
-    if any(entry.gateway6 is not None for entry in entries):
-        common[6] = None
-    found: list[Inet] = []
-    for entry in entries:
-        four = _static(entry.address)
-        six = _static(entry.address6)
-        gateway, gateway6 = entry.gateway, entry.gateway6
-        if four is not None and gateway is None:
-            gateway, common[4] = common[4], None
-        if six is not None and gateway6 is None:
-            gateway6, common[6] = common[6], None
-        method = "dhcp" if entry.address == "dhcp" else "none"
-        if four is not None or (six is not None and method == "none"):
-            method = "static"
-        found.append(
-            Inet.model_validate(
-                {
-                    "method": method,
-                    "addresses": [each for each in (four, six) if each is not None],
-                    "gateway": gateway if four is not None else None,
-                    "gateway6": gateway6 if six is not None else None,
-                    "ipv6": entry.address6 if entry.address6 in ("auto", "dhcp") else "static",
-                }
-            )
-        )
-    return tuple(found)
-
-
-def _static(text: str | None) -> Address | None:
-    return ip_interface(text) if text is not None and "/" in text else None
-
-
-def _cloud_init(
-    document: Template, told: CloudInitSpec, nics: tuple[NicSpec, ...], name: str
-) -> CloudInit:
-    spec = document.spec
-    method = told.method or _method(told, nics)
-    host, _, own_domain = name.partition(".")
-    on_image = method == "seed"
-    return CloudInit(
-        method=method,
-        storage=told.storage or (spec.image.storage if on_image else spec.disk.storage),
-        slot=told.slot,
-        snippet_storage=(told.snippets.storage or spec.image.storage)
-        if method == "snippets"
-        else None,
-        snippet_host=SnippetHost(
-            host=told.snippets.host,
-            user=told.snippets.user,
-            port=told.snippets.port,
-            directory=told.snippets.directory,
-        ),
-        hostname=host,
-        domain=own_domain or document.metadata.domain,
-        user=told.user,
-        ssh_keys=tuple(dict.fromkeys(told.ssh_keys)),
-        password_hash=told.password_hash,
-        password=told.password,
-        sudo_nopasswd=told.sudo,
-        dns=told.dns,
-        search=told.search or ((document.metadata.domain,) if document.metadata.domain else ()),
-        timezone=told.timezone,
-        locale=told.locale,
-        upgrade=told.upgrade,
-        packages=told.packages,
-        commands=told.commands,
-        user_data=told.user_data,
-        vendor_data=told.vendor_data,
-        network_config=told.network_config,
-    )
-
-
-def _method(told: CloudInitSpec, nics: tuple[NicSpec, ...]) -> Literal["fields", "seed"]:
-    """Fields, unless they have no word for what is asked for."""
-    more = any(getattr(told, key) for key in BEYOND_FIELDS)
-    named = any(nic.name is not None for nic in nics)
-    return "seed" if more or named or not told.sudo else "fields"
