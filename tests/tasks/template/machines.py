@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from blocks.manifest.guest import Guest, ImageSource
-from blocks.manifest.recipe import Recipe
 from blocks.units import GIB
 from tasks.image import image
 from tasks.session import Session
@@ -37,18 +36,13 @@ def opened(golden: Golden, template: Guest, run_id: str = RUN, **recipe: Any) ->
 
 def imaged(here: Session) -> None:
     """The image is on its storage, and the machine is made."""
-    for stage in STAGES[:2]:
-        stage.fn(here.run, "template")
+    built(here, through="create")
 
 
-def built(here: Session) -> list[Outcome]:
-    """Every stage of the template, in order, without Prefect."""
-    return [stage.fn(here.run, "template") for stage in STAGES]
-
-
-def with_guest(recipe: Recipe, guest: Guest) -> Recipe:
-    """The recipe about another generation of its template."""
-    return recipe.model_copy(update={"template": guest})
+def built(here: Session, *, through: str = "template") -> list[Outcome]:
+    """The stages of the template in order, up to the one of that name, without Prefect."""
+    names = [stage.name for stage in STAGES]
+    return [stage.fn(here.run, "template") for stage in STAGES[: names.index(through) + 1]]
 
 
 def config(golden: Golden, vmid: int | None = None, node: str = "pve1") -> dict[str, Any]:
