@@ -15,6 +15,7 @@ from deployments.lab.errors import failure
 from deployments.lab.faults import Faults
 from deployments.lab.files import read_json, write_json
 from deployments.lab.guests import GuestStore
+from deployments.lab.mappings import PciDevice, PciMappings
 from deployments.lab.storage import Storage, StorageConfig, Storages
 from deployments.lab.tasks import Tasks
 
@@ -43,6 +44,12 @@ class Node:
     cores: int = 8
     memory: int = 64 << 30
     bridges: list[Bridge] = field(default_factory=list)
+    pci: list[PciDevice] = field(default_factory=list)
+
+    @property
+    def devices(self) -> dict[str, PciDevice]:
+        """PCI devices by address."""
+        return {device.path: device for device in self.pci}
 
 
 @dataclass
@@ -72,6 +79,7 @@ class Lab:
         self.access = Access(root / "etc")
         self.nodes = {node.name: node for node in self.config.nodes}
         self.storages = Storages(self.config.storages, root / "storage")
+        self.mappings = PciMappings(root / "etc" / "mapping-pci.json")
         self.guests = GuestStore(root / "etc" / "nodes", list(self.nodes), self.clock, self.faults)
         self.tasks = Tasks(root / "tasks", self.faults)
         self.life = GuestLife(self)
@@ -151,7 +159,13 @@ class Lab:
 def load_cluster_config(data: dict[str, Any]) -> ClusterConfig:
     """The configuration as written by :func:`save_cluster_config`."""
     nodes = [
-        Node(**{**node, "bridges": [Bridge(**bridge) for bridge in node["bridges"]]})
+        Node(
+            **{
+                **node,
+                "bridges": [Bridge(**bridge) for bridge in node["bridges"]],
+                "pci": [PciDevice(**device) for device in node.get("pci", ())],
+            }
+        )
         for node in data["nodes"]
     ]
     storages = [StorageConfig(**entry) for entry in data["storages"]]

@@ -172,6 +172,7 @@ def state(lab: Lab, _body: dict[str, Any] | None = None) -> dict[str, Any]:
         "guests": guests,
         "volumes": volumes,
         "pools": {p.poolid: sorted(p.vms) for p in lab.access.pools.values()},
+        "mappings": {name: vars(mapping) for name, mapping in lab.mappings},
         "running": lab.life.describe(),
         "tasks": {
             "running": [task.upid for task in lab.tasks.running()],

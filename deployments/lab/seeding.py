@@ -25,7 +25,9 @@ from deployments.lab.credentials import CREDENTIALS, Credentials
 from deployments.lab.errors import ApiError, SeedError
 from deployments.lab.files import write_json
 from deployments.lab.isos import make_iso
+from deployments.lab.mappings import PciDevice, PciMapping, parse_entry
 from deployments.lab.roles import ROLES
+from deployments.lab.schema import FormatError
 from deployments.lab.seeds import installer_family
 from deployments.lab.storage import GIB, StorageConfig
 
@@ -62,6 +64,24 @@ class SeedBridge(_Part):
     vlan_aware: bool = False
 
 
+class SeedPci(_Part):
+    """A PCI device of a node; ``id`` is vendor and device."""
+
+    path: str = Field(pattern=r"^[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]$")
+    id: str = Field(pattern=r"^[0-9a-f]{4}:[0-9a-f]{4}$")
+    iommugroup: int | None = None
+    subsystem_id: str | None = Field(default=None, pattern=r"^[0-9a-f]{4}:[0-9a-f]{4}$")
+
+
+class SeedMapping(_Part):
+    """A PCI resource mapping; ``map`` as the API takes it."""
+
+    id: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]+$")
+    map: list[str] = Field(min_length=1)
+    description: str | None = None
+    mdev: bool = False
+
+
 class SeedNode(_Part):
     """A node; ``memory_mib`` in MiB."""
 
@@ -70,6 +90,7 @@ class SeedNode(_Part):
     memory_mib: int = Field(default=65536, ge=512)
     ip: str | None = None
     bridges: list[SeedBridge] | None = None
+    pci: list[SeedPci] = []
 
 
 class SeedStorage(_Part):
@@ -168,6 +189,7 @@ class Seed(_Part):
     files: list[SeedFile] = []
     users: list[SeedUser] = []
     pools: list[str] = []
+    mappings: list[SeedMapping] = []
     guests: list[SeedGuest] = []
     creation_qemu: str = CREATION_QEMU
 
@@ -225,7 +247,8 @@ def _create_state(root: Path, seed: Seed) -> Credentials:
     for index, one in enumerate(seed.nodes):
         bridges = [Bridge(**b.model_dump()) for b in one.bridges or seed.bridges]
         ip = one.ip or f"192.0.2.{11 + index}"
-        nodes.append(Node(one.name, ip, one.cores, one.memory_mib << 20, bridges))
+        devices = [PciDevice(**device.model_dump()) for device in one.pci]
+        nodes.append(Node(one.name, ip, one.cores, one.memory_mib << 20, bridges, devices))
     storages = [
         StorageConfig(
             s.name,
@@ -242,6 +265,7 @@ def _create_state(root: Path, seed: Seed) -> Credentials:
     save_cluster_config(root, config)
     credentials = _create_access(root, seed)
     lab = Lab(root)
+    _create_mappings(lab, seed.mappings)
     if seed.default_isos:
         _default_isos(lab)
     for file in seed.files:
@@ -275,6 +299,18 @@ def _create_access(root: Path, seed: Seed) -> Credentials:
     access.pools = {name: Pool(name) for name in seed.pools}
     access.save()
     return credentials
+
+
+def _create_mappings(lab: Lab, mappings: list[SeedMapping]) -> None:
+    for one in mappings:
+        try:
+            for entry in one.map:
+                parse_entry(entry)
+        except FormatError as error:
+            raise SeedError(f"mapping {one.id}: {str(error).strip()}") from None
+        lab.mappings.found[one.id] = PciMapping(one.map, one.description, one.mdev)
+    if mappings:
+        lab.mappings.save()
 
 
 def _default_isos(lab: Lab) -> None:

@@ -11,6 +11,7 @@ __all__ = ["load", "upload"]
 _MODULES = (
     "access",
     "cluster",
+    "mappings",
     "resources",
     "nodes",
     "storage",

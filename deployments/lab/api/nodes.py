@@ -7,7 +7,7 @@ from typing import Any
 
 from deployments.lab.api.rows import used_memory
 from deployments.lab.cluster import RELEASE, REPOID, VERSION, Bridge, Node
-from deployments.lab.errors import bad_parameter
+from deployments.lab.errors import bad_parameter, not_implemented
 from deployments.lab.routing import Call, endpoint, on
 from deployments.lab.schema import enum
 
@@ -16,13 +16,37 @@ _NETWORK_TYPES = (
     *("OVSIntPort", "vnet", "any_bridge", "any_local_bridge", "include_sdn"),
 )
 _BRIDGE_FILTERS = ("bridge", "any_bridge", "any_local_bridge", "include_sdn")
+_QEMU_RELEASES = (
+    *("10.1", "10.0", "9.2", "9.1", "9.0", "8.2", "8.1", "8.0", "7.2", "7.1", "7.0", "6.2", "6.1"),
+    *("6.0", "5.2", "5.1", "5.0", "4.2", "4.1", "4.0", "3.1", "3.0", "2.12", "2.11", "2.10"),
+)
+_PVE_REVISIONS = {"9.2": "+pve1"}
 _CPU_MODELS = (
     ("EPYC", "AuthenticAMD"),
     ("EPYC-Milan", "AuthenticAMD"),
     ("EPYC-Rome", "AuthenticAMD"),
+    ("EPYC-Genoa", "AuthenticAMD"),
+    ("EPYC-IBPB", "AuthenticAMD"),
+    ("EPYC-v4", "AuthenticAMD"),
+    ("Opteron_G5", "AuthenticAMD"),
+    ("Nehalem", "GenuineIntel"),
+    ("Westmere", "GenuineIntel"),
+    ("SandyBridge", "GenuineIntel"),
+    ("IvyBridge", "GenuineIntel"),
+    ("Haswell", "GenuineIntel"),
+    ("Haswell-noTSX", "GenuineIntel"),
+    ("Broadwell", "GenuineIntel"),
+    ("Broadwell-noTSX", "GenuineIntel"),
+    ("Skylake-Client", "GenuineIntel"),
     ("Skylake-Server", "GenuineIntel"),
+    ("Skylake-Server-noTSX-IBRS", "GenuineIntel"),
     ("Cascadelake-Server", "GenuineIntel"),
+    ("Cascadelake-Server-noTSX", "GenuineIntel"),
+    ("Cooperlake", "GenuineIntel"),
     ("Icelake-Server", "GenuineIntel"),
+    ("Icelake-Server-noTSX", "GenuineIntel"),
+    ("SapphireRapids", "GenuineIntel"),
+    ("GraniteRapids", "GenuineIntel"),
     ("host", "default"),
     ("kvm64", "default"),
     ("max", "default"),
@@ -151,3 +175,23 @@ async def cpu_models(_call: Call) -> list[dict[str, Any]]:
         {"abstract": 1, "custom": 0, "name": name, "vendor": "default"} for name in _ABSTRACT_MODELS
     ]
     return rows
+
+
+@endpoint("GET", "/nodes/{node}/capabilities/qemu/machines", {"arch": enum("x86_64", "aarch64")})
+async def machine_types(call: Call) -> list[dict[str, Any]]:
+    """Versioned machine types, the newest first. Documented, not recorded."""
+    if call.params.get("arch") == "aarch64":
+        raise not_implemented(call.method, call.path)
+    rows: list[dict[str, Any]] = []
+    for release in _QEMU_RELEASES:
+        if release in _PVE_REVISIONS:
+            rows += _machine_rows(release + _PVE_REVISIONS[release])
+        rows += _machine_rows(release)
+    return rows
+
+
+def _machine_rows(version: str) -> list[dict[str, Any]]:
+    return [
+        {"id": f"pc-{kind}-{version}", "type": kind, "version": version}
+        for kind in ("q35", "i440fx")
+    ]

@@ -138,7 +138,7 @@ def _content_row(call: Call, storage: Storage, volume: Volume) -> dict[str, Any]
     row: dict[str, Any] = {
         "content": volume.vtype,
         "ctime": str(ctime) if storage.block else ctime,
-        "format": volume.format,
+        "format": "snippet" if volume.vtype == "snippets" else volume.format,
         "size": stat.st_size,
         "volid": volume.volid,
     }

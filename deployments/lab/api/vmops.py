@@ -18,6 +18,7 @@ from deployments.lab.qemu.clone import (
 )
 from deployments.lab.qemu.devices import drives, is_drive_key, parse_drive
 from deployments.lab.qemu.options import CLOUDINIT_KEYS, DISK_KEYS, UNUSED_KEYS, typed
+from deployments.lab.qemu.permissions import check_inherited
 from deployments.lab.qemu.volumes import NO_FILE
 from deployments.lab.routing import Call, endpoint, on
 from deployments.lab.schema import boolean, enum, integer, string
@@ -237,6 +238,7 @@ async def clone(call: Call) -> str:
                 raise failure(f"parameter '{name}' not allowed for linked clones")
         check_linked(lab, node, order)
     _check_target(call, order, target)
+    check_inherited(call, order.values)
     for drive in drives(order.values):
         if not drive.is_cdrom or drive.is_cloudinit:
             storage = order.storage or drive.file.partition(":")[0]

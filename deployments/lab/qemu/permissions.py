@@ -13,6 +13,7 @@ from deployments.lab.qemu.devices import (
     parse_net,
 )
 from deployments.lab.qemu.options import CLOUDINIT_KEYS, HOSTPCI_FORMAT, ROOT_ONLY_KEYS, USB_FORMAT
+from deployments.lab.qemu.passthrough import hostpci
 from deployments.lab.qemu.volumes import NO_FILE
 from deployments.lab.routing import Call
 from deployments.lab.schema import parse_property_string
@@ -79,15 +80,40 @@ def _check_passthrough(call: Call, key: str) -> None:
     kind = key.rstrip("0123456789")
     if text is None or call.who.is_root:
         return
-    if kind == "hostpci" and parse_property_string(text, HOSTPCI_FORMAT).get("host"):
-        raise failure(f"only root can set '{key}' config for non-mapped devices")
+    if kind == "hostpci":
+        device = parse_property_string(text, HOSTPCI_FORMAT)
+        if device.get("host"):
+            raise failure(f"only root can set '{key}' config for non-mapped devices")
+        if not device.get("mapping"):
+            raise failure("either 'host' or 'mapping' must be set.")
+        call.require(f"/mapping/pci/{device['mapping']}", "Mapping.Use")
     if kind == "usb" and parse_property_string(text, USB_FORMAT).get("host", "spice") != "spice":
         raise failure(f"only root can set '{key}' config for real devices")
 
 
+def check_inherited(call: Call, values: dict[str, str]) -> None:
+    """403 unless the caller may use the devices and bridges that a clone inherits.
+
+    From the public source of the server, not recorded.
+    """
+    if call.who.is_root:
+        return
+    for key, device in hostpci(values):
+        if device.get("host"):
+            raise failure(f"only root can set '{key}' config for non-mapped devices")
+        call.require(f"/mapping/pci/{device.get('mapping')}", "Mapping.Use")
+    for key, text in values.items():
+        _require_bridge(call, key, text)
+
+
 def _check_bridge(call: Call, key: str) -> None:
     text = call.params.get(key)
-    if not is_net_key(key) or text is None:
+    if text is not None:
+        _require_bridge(call, key, text)
+
+
+def _require_bridge(call: Call, key: str, text: str) -> None:
+    if not is_net_key(key):
         return
     bridge = parse_net(text).get("bridge")
     if bridge:

@@ -12,6 +12,7 @@ from deployments.lab.errors import ApiError, failure
 from deployments.lab.guests import check_lock
 from deployments.lab.qemu.create import media_volumes
 from deployments.lab.qemu.devices import drives, nets
+from deployments.lab.qemu.passthrough import PciUse, choose_devices
 from deployments.lab.qemu.status import agent_enabled
 from deployments.lab.qemu.update import apply_pending
 from deployments.lab.schema import parse_property_string
@@ -37,6 +38,7 @@ async def start(lab: Lab, node: str, vmid: int, task: Task, skiplock: bool = Fal
         apply_pending(lab, node, vmid, config)
         lab.guests.save(node, "qemu", vmid, config)
         _check_devices(lab, node, config)
+        devices = choose_devices(lab, node, vmid, config.values)
         if any(drive.is_cloudinit for drive in drives(config.values)):
             check_snippets(lab, node, config.values)
             task.log("generating cloud-init ISO")
@@ -48,6 +50,7 @@ async def start(lab: Lab, node: str, vmid: int, task: Task, skiplock: bool = Fal
             config.values.pop("lock", None)
             lab.guests.save(node, "qemu", vmid, config)
         lab.life.power_on(node, vmid, config.values)
+        lab.part(PciUse).take(node, vmid, devices)
         _warn_certificates(task, vmid, config.values)
 
 
