@@ -21,6 +21,9 @@ _FETCH = (
     " && install -m 0600 /run/proxflow/setup.sh /target/root/proxflow-setup.sh"
     " && umount /run/proxflow"
 )
+# The live system has an SSH server of its own, at the address that the installed one will have:
+# whoever waits for that would take the one for the other. Its unit differs between releases.
+_QUIET = "systemctl stop ssh.socket ssh.service || :"
 
 
 def files(facts: Facts) -> dict[str, str]:
@@ -54,6 +57,7 @@ def _autoinstall(facts: Facts) -> dict[str, Any]:
     config: dict[str, Any] = {
         "version": 1,
         "refresh-installer": {"update": False},
+        "early-commands": [["sh", "-c", _QUIET]],
         "locale": inst.lang,
         "keyboard": {"layout": facts.layout, "variant": facts.variant},
         "timezone": inst.timezone,

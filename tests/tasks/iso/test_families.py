@@ -214,6 +214,20 @@ def test_netplan_without_ipv6_has_no_link_local_addresses() -> None:
     assert (card["dhcp4"], card["dhcp6"], card["link-local"]) == (True, False, [])
 
 
+def test_the_live_system_of_subiquity_answers_no_ssh_whichever_unit_its_server_has(
+    tmp_path: Path,
+) -> None:
+    (command,) = autoinstall(render(full("ubuntu2404"), env="prod"))["early-commands"]
+    stub, heard = tmp_path / "systemctl", tmp_path / "heard"
+    stub.write_text(f'#!/bin/sh\necho "$@" >{heard}\nexit 5\n')
+    stub.chmod(0o755)
+
+    done = subprocess.run(command, check=False, env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
+
+    assert done.returncode == 0
+    assert heard.read_text() == "stop ssh.socket ssh.service\n"
+
+
 def test_subiquity_finds_the_disk_by_its_serial_and_makes_no_user_of_its_own() -> None:
     config = autoinstall(render(full("ubuntu2404"), env="prod"))
 
