@@ -128,12 +128,20 @@ def _check(guest: Guest, watch: Watch, bounds: Bounds) -> None:
     now = time.monotonic()
     name = f"VM {guest.vmid} on {guest.node}"
     if watch.looping(bounds):
+        boots = watch.medium.boots
         raise StageError(
-            f"the installation goes round in circles: {guest.label} restarted {watch.restarts} "
-            "times, and its SSH server never answered",
-            advice=f"look at the console of {name}: either the installer is booted again (is the "
-            "disk before the ISO in the boot order, and did the boot loader get onto it?), or the "
-            "installed system fails while it boots",
+            "the installation goes round in circles: "
+            + (
+                f"the installer of {guest.label} was booted {boots + 1} times, by what was read "
+                "from its ISO"
+                if boots >= bounds.restarts
+                else f"{guest.label} restarted {watch.restarts} times"
+            )
+            + ", and its SSH server never answered",
+            advice=f"look at the console of {name}: either the disk does not boot and the firmware "
+            "goes on to the ISO (is the disk before the ISO in the boot order, and did the boot "
+            "loader get onto it?)"
+            + ("" if boots else ", or the installed system fails while it boots"),
         )
     if watch.stuck(bounds, now):
         minutes = f"{(now - watch.changed) / 60:.0f} min"
@@ -142,7 +150,7 @@ def _check(guest: Guest, watch: Watch, bounds: Bounds) -> None:
             advice=f"look at the console of {name}: "
             + (
                 "the installer waits for somebody to answer a question, or shows an error"
-                if watch.phase in {"starting", "installing"}
+                if watch.phase in {"starting", "installing", "installing again"}
                 else "the installed system does not get as far as its SSH server"
             ),
         )

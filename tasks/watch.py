@@ -1,7 +1,8 @@
 """What an installation looks like from outside, and what is wrong when it does not end.
 
-A guest is looked at through its status: does it run, which process is it, how much has it written.
-From a row of such sights follow its phase and its troubles; nothing here makes a call or waits.
+A guest is looked at through its status: does it run, which process is it, how much has it written,
+how much has it read from its install ISO. From a row of such sights follow its phase and its
+troubles; nothing here makes a call or waits.
 """
 
 from __future__ import annotations
@@ -10,19 +11,22 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from blocks.units import human_size
+from tasks.drives import INSTALL_DRIVE
 from tasks.iso.distros import Family
+from tasks.reread import WRITES, InstallMedium
 
-Phase = Literal["switched off", "starting", "installing", "restarted"]
+Phase = Literal["switched off", "starting", "installing", "restarted", "installing again"]
 
-# A disk that was partitioned, and not a firmware that keeps its settings (bytes).
-WRITES: Final = 4 * 1024 * 1024
 # Seconds that a guest may be off while it is waited for: some are restarted from outside.
 OFF_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """How patient to be. ``total`` and ``quiet`` in seconds, ``restarts`` that make a loop."""
+    """How patient to be. ``total`` and ``quiet`` in seconds, ``restarts`` that make a loop.
+
+    Restarts of the machine's process, or boots from the install ISO after the first.
+    """
 
     total: float
     quiet: float
@@ -43,24 +47,30 @@ BOUNDS: dict[Family | None, Bounds] = {
 
 @dataclass(frozen=True)
 class Sight:
-    """A guest at one moment: ``at`` on a monotonic clock, ``written`` in bytes where it is told."""
+    """A guest at one moment: ``at`` on a monotonic clock.
+
+    ``written`` to all drives and ``read`` from the install drive in bytes, where they are told.
+    """
 
     at: float
     running: bool
     pid: int | None = None
     uptime: int = 0
     written: int | None = None
+    read: int | None = None
 
     @classmethod
     def of(cls, status: dict[str, Any], at: float) -> Sight:
-        """From an answer of ``status/current``."""
+        """From an answer of ``status/current``; ``blockstat`` has QEMU's counters by drive."""
         pid, written = status.get("pid"), status.get("diskwrite")
+        read = (status.get("blockstat") or {}).get(INSTALL_DRIVE, {}).get("rd_bytes")
         return cls(
             at=at,
             running=status.get("status") == "running",
             pid=None if pid is None else int(pid),
             uptime=int(status.get("uptime") or 0),
             written=None if written is None else int(written),
+            read=None if read is None else int(read),
         )
 
 
@@ -74,8 +84,10 @@ class Watch:
     changed: float = field(init=False)
     off_since: float | None = None
     told: bool = False
+    medium: InstallMedium = field(default_factory=InstallMedium)
     _wrote: int = 0
     _base: int = 0
+    _read: int = 0
 
     def __post_init__(self) -> None:
         """Nothing was seen yet."""
@@ -91,6 +103,8 @@ class Watch:
         """How far it is."""
         if self.last is not None and not self.last.running:
             return "switched off"
+        if self.medium.boots:
+            return "installing again"
         if self.restarts:
             return "restarted"
         return "installing" if self._wrote >= WRITES else "starting"
@@ -108,20 +122,24 @@ class Watch:
         )
         if again:
             self.restarts += 1
-            self._base = 0
+            self._base = self._read = 0
             self.changed = sight.at
+        fresh = 0
         if sight.written is not None:
             self.told = True
             # A guest that was first seen in the middle of its work has written before.
-            fresh = sight.written - self._base
-            if fresh > 0:
+            fresh = max(0, sight.written - self._base)
+            if fresh:
                 self._wrote += fresh
                 self.changed = sight.at
             self._base = sight.written
+        if sight.read is not None:
+            self.medium.add(max(0, sight.read - self._read), fresh)
+            self._read = sight.read
 
     def looping(self, bounds: Bounds) -> bool:
-        """Whether it restarts again and again."""
-        return self.restarts >= bounds.restarts
+        """Whether it restarts, or is installed, again and again."""
+        return max(self.restarts, self.medium.boots) >= bounds.restarts
 
     def stuck(self, bounds: Bounds, now: float) -> bool:
         """Whether nothing was written, and nothing restarted, for too long."""
@@ -137,6 +155,11 @@ class Watch:
             return f"installing, {human_size(self._wrote)} written"
         if self.phase == "restarted":
             return "restarted, its SSH server does not answer yet"
+        if self.phase == "installing again":
+            return (
+                f"installing again, as it seems, {human_size(self._wrote)} written: the install "
+                "ISO was read as for a boot after the disk had been written"
+            )
         if self.phase == "starting":
             return "starting, nothing is written yet" if self.told else "starting"
         return self.phase
