@@ -104,12 +104,12 @@ def reconcile(here: Session, guest: Guest) -> Outcome:
     wanted = _wanted(here, guest, live, carried)
     if not wanted:
         detail = f"VM {guest.vmid} stays as it is" if stuck else f"VM {guest.vmid} is as declared"
-        return unchanged(detail, warnings=[*stuck, *carried.warnings])
+        return unchanged(detail, warnings=[*stuck, *carried.warnings, *sweep(here, guest, carried)])
     write(here, guest, live, wanted)
     waits = _after(here, guest, carried)
-    left = sweep(here, guest, carried)
+    # Documents that were in use stay for a rollback of this run; the next run sweeps them.
     detail = "; ".join(possible or ["cloud-init is told another password"])
-    return done(detail, warnings=[*stuck, *carried.warnings, *waits, *left])
+    return done(detail, warnings=[*stuck, *carried.warnings, *waits])
 
 
 def _wanted(here: Session, guest: Guest, live: Live, carried: Carried) -> Tailoring:

@@ -145,7 +145,7 @@ def test_somebody_elses_machine_under_the_templates_number_is_not_cloned(golden:
     guest = golden.clone()
     with golden.opened(golden.recipe(guest)) as here:
         here.client.run("POST", "/nodes/pve1/qemu", vmid=golden.vmid, name="payroll")
-        with pytest.raises(AlreadyExists, match="payroll.*was not made by Proxflow"):
+        with pytest.raises(AlreadyExists, match=r"payroll.*was not made by Proxflow"):
             clone.fn(here.run, guest.label)
 
     assert golden.place.guests() == [golden.vmid]
