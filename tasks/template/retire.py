@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from blocks.manifest.guest import Guest
 from blocks.manifest.mark import read_mark
-from blocks.manifest.recipe import Recipe
-from blocks.proxmox.errors import ProxmoxError
+from blocks.manifest.recipe import TEMPLATE, Recipe
+from blocks.proxmox.errors import NotFound, ProxmoxError
 from blocks.proxmox.inventory import Inventory, read_inventory, storage_content
 from blocks.proxmox.properties import kind_of, owner_of, storage_of
 from tasks.destroy import Target, remove
@@ -69,7 +69,8 @@ def _retire(here: Session, inventory: Inventory, old: Generation, retired: Retir
     try:
         config: Config = here.client.get(f"/nodes/{old.node}/qemu/{old.vmid}/config")
         mark = read_mark(str(config.get("description", "")))
-        if mark is None or (mark.env, mark.vmid) != (here.environment.name, old.vmid):
+        wanted = (here.environment.name, TEMPLATE, old.vmid)
+        if mark is None or (mark.env, mark.guest, mark.vmid) != wanted:
             retired.kept.append(f"{old} stays: it does not carry our mark any more")
             return
         if not int(config.get("template", 0)):
@@ -81,6 +82,8 @@ def _retire(here: Session, inventory: Inventory, old: Generation, retired: Retir
             return
         target = Target(node=old.node, kind="qemu", vmid=old.vmid, mark=mark)
         remove(here.client, target, force=False)
+    except NotFound:
+        return
     except ProxmoxError as error:
         # Proxmox VE refuses by itself where a linked clone is left (07-clones).
         retired.kept.append(f"{old} stays: {error.message.splitlines()[0]}")

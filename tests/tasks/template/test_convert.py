@@ -48,7 +48,7 @@ def _post(place: Place, path: str, **values: Any) -> None:
 def test_the_machine_becomes_a_template_with_base_volumes_and_a_ready_mark(place: Place) -> None:
     golden = Golden(place)
     data = Disk(slot="scsi1", storage="local", size=GIB)
-    changes = {"firmware": UEFI, "disks": (*golden.template().disks, data)}
+    changes: dict[str, Any] = {"firmware": UEFI, "disks": (*golden.template().disks, data)}
     _prepared(golden, **changes, description="keep me")
     with opened(golden, from_image(golden, **changes), OTHER_RUN) as here:
         outcome = convert.fn(here.run, "template")

@@ -154,11 +154,10 @@ def test_a_template_whose_name_does_not_tell_its_image_is_rebuilt() -> None:
     assert decision.guest.vmid == 901
 
 
-@pytest.mark.parametrize("ready_or_template", [{"ready": False}, {"template": False}])
-def test_what_was_begun_is_finished_before_a_third_is_begun(
-    ready_or_template: dict[str, bool],
-) -> None:
-    generations = [_made(900), _made(901, SUNDAY, NEW_IMAGE, **ready_or_template)]
+@pytest.mark.parametrize(("ready", "template"), [(False, True), (False, False), (True, False)])
+def test_what_was_begun_is_finished_before_a_third_is_begun(ready: bool, template: bool) -> None:
+    begun = _made(901, SUNDAY, NEW_IMAGE, ready=ready, template=template)
+    generations = [_made(900), begun]
 
     decision = _decide("on-new-image", generations, NEW_IMAGE, NEXT_MONDAY)
 
