@@ -1,0 +1,246 @@
+"""What cloud-init reads, judged by cloud-init itself."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import SecretStr
+from ruamel.yaml import YAML
+
+from blocks.manifest.guest import Guest, Inet
+from tasks.cloudinit.documents import Documents, documents
+from tasks.cloudinit.emit import emit
+from tasks.iso.checks import RenderError
+
+from .guests import DUAL, ENV, HASH, KEY, MATRIX, STRANGE, guest, nic, static
+
+needs_cloud_init = pytest.mark.skipif(
+    shutil.which("cloud-init") is None, reason="cloud-init is not installed"
+)
+# Renderer and distribution of the cloud images of the catalogue.
+RENDERERS = (
+    ("netplan", "ubuntu"),
+    ("netplan", "debian"),
+    ("eni", "debian"),
+    ("eni", "alpine"),
+    ("sysconfig", "rocky"),
+    ("sysconfig", "almalinux"),
+    ("network-manager", "fedora"),
+    ("networkd", "debian"),
+    ("sysconfig", "opensuse"),
+)
+
+
+def made(one: Guest) -> Documents:
+    return documents(one, env=ENV)
+
+
+def read(text: str) -> dict[str, object]:
+    """As cloud-init reads it: YAML 1.1."""
+    reader = YAML(typ="safe", pure=True)
+    reader.version = (1, 1)
+    loaded = reader.load(text)
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+def run(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@needs_cloud_init
+def test_cloud_inits_own_schema_accepts_every_user_document(tmp_path: Path) -> None:
+    files = []
+    for number, one in enumerate(MATRIX.values()):
+        file = tmp_path / f"{number}.yaml"
+        file.write_text(made(one).user_data)
+        files.append(file)
+
+    answers = [run("cloud-init", "schema", "--config-file", str(file)) for file in files]
+
+    assert all(answer.startswith("Valid") for answer in answers), answers
+
+
+@needs_cloud_init
+@pytest.mark.parametrize(("renderer", "distro"), RENDERERS)
+def test_cloud_inits_own_renderers_accept_every_network_document(
+    tmp_path: Path, renderer: str, distro: str
+) -> None:
+    for name in ("no card", "three cards, dual stack", "IPv6 alone", "DHCPv6"):
+        source = tmp_path / "network-config"
+        source.write_text(made(MATRIX[name]).network_config)
+
+        written = _converted(source, tmp_path / name, renderer, distro)
+
+        found = [address in written for address in ("192.0.2.10", "2001:db8::10")]
+        assert found == [name.startswith("three"), name.startswith(("three", "IPv6"))]
+
+
+@needs_cloud_init
+@pytest.mark.parametrize(("renderer", "distro"), [one for one in RENDERERS if one[1] != "opensuse"])
+def test_both_default_routes_arrive_whatever_the_renderer(
+    tmp_path: Path, renderer: str, distro: str
+) -> None:
+    source = tmp_path / "network-config"
+    source.write_text(made(guest(nic(0, DUAL))).network_config)
+
+    written = _converted(source, tmp_path / "out", renderer, distro)
+
+    lines = [line.strip().lower() for line in written.splitlines()]
+    for gateway in ("192.0.2.1", "2001:db8::1"):
+        (line,) = (line for line in lines if line.split("=")[-1].split(" ")[-1] == gateway)
+        assert line.startswith(("gateway", "ipv6_defaultgw"))
+    assert not any("::/64" in line for line in lines)
+    assert any("192.0.2.53" in line for line in lines)
+
+
+def _converted(source: Path, target: Path, renderer: str, distro: str) -> str:
+    command = ["cloud-init", "devel", "net-convert", "-k", "yaml", "-p", str(source)]
+    run(*command, "-d", str(target), "-D", distro, "-O", renderer)
+    return "\n".join(file.read_text() for file in target.rglob("*") if file.is_file())
+
+
+def test_cards_are_found_by_their_mac_address_and_named() -> None:
+    one = guest(nic(0, DUAL), nic(1, Inet(), name="stor0"))
+
+    cards = read(made(one).network_config)["config"]
+
+    assert isinstance(cards, list)
+    assert [(card["mac_address"], card["name"]) for card in cards[:2]] == [
+        ("bc:24:11:00:00:00", "eth0"),
+        ("bc:24:11:00:00:01", "stor0"),
+    ]
+
+
+def test_a_gateway_beside_dhcp_is_left_to_dhcp() -> None:
+    inet = Inet(method="dhcp", gateway=ip_address("192.0.2.1"))
+
+    network = made(guest(nic(inet=inet))).network_config
+
+    assert "gateway" not in network
+
+
+def test_a_named_user_takes_the_place_of_the_images_own() -> None:
+    document = read(made(guest(nic(), sudo_nopasswd=False)).user_data)
+
+    assert document["users"] == ["default"]
+    assert document["user"] == {
+        "name": "ops",
+        "lock_passwd": True,
+        "ssh_authorized_keys": [KEY],
+        "sudo": "ALL=(ALL) ALL",
+    }
+
+
+def test_only_who_has_no_key_may_log_in_over_the_network_with_a_password() -> None:
+    both = read(made(guest(nic(), password_hash=SecretStr(HASH))).user_data)
+    password = read(made(guest(nic(), password_hash=SecretStr(HASH), ssh_keys=())).user_data)
+
+    assert (both["ssh_pwauth"], password["ssh_pwauth"]) == (False, True)
+
+
+def test_a_password_is_in_the_documents_as_the_same_hash_each_time() -> None:
+    one = guest(nic(), password=SecretStr("correct horse"))
+
+    first, second = made(one), made(one)
+
+    assert first == second
+    assert "correct horse" not in "".join(first.files.values())
+    user = read(first.user_data)["user"]
+    assert isinstance(user, dict)
+    assert str(user["hashed_passwd"]).startswith("$6$")
+    assert user["lock_passwd"] is False
+
+
+def test_no_secret_is_in_the_repr_of_documents() -> None:
+    one = made(guest(nic(), password_hash=SecretStr(HASH)))
+
+    assert HASH in one.user_data
+    assert HASH not in repr(one)
+
+
+def test_a_hash_that_would_be_taken_for_a_clear_text_is_refused_for_the_images_user() -> None:
+    yescrypt = SecretStr("$y$j9T$abcdefgh$" + "b" * 43)
+
+    with pytest.raises(RenderError, match="mkpasswd -m sha-512") as refused:
+        made(guest(nic(), user=None, password_hash=yescrypt))
+    assert "$y$" not in str(refused.value)
+    assert made(guest(nic(), password_hash=yescrypt)).user_data
+
+
+def test_the_instance_id_changes_with_any_document_and_with_the_guest() -> None:
+    one = guest(nic())
+    others = (
+        guest(nic(), packages=("vim",)),
+        guest(nic(inet=static("192.0.2.10/24"))),
+        guest(nic(), vendor_data="#!/bin/sh\n"),
+        guest(nic(), hostname="web2", user_data="#cloud-config\n"),
+        one.model_copy(update={"vmid": 902}),
+    )
+
+    ids = {read(made(each).meta_data)["instance-id"] for each in (one, *others)}
+
+    assert len(ids) == 6
+    assert read(made(one).meta_data) == read(made(guest(nic())).meta_data)
+
+
+def test_strange_text_reaches_the_shell_unchanged() -> None:
+    document = read(made(guest(nic(), commands=(STRANGE, "yes", "0123"))).user_data)
+
+    assert document["runcmd"] == [STRANGE, "yes", "0123"]
+
+
+WORDS = ("yes", "No", "null", "~", "0x1f", "012", "1e3", "12:30:45", "2001-01-01", "=", "<<", "")
+texts = st.one_of(
+    st.sampled_from(WORDS),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=60),
+)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(texts, max_size=6))
+def test_any_text_comes_back_from_the_yaml_unchanged(commands: list[str]) -> None:
+    one = guest(nic(), commands=tuple(commands))
+
+    text = made(one).user_data
+
+    assert text.isascii()
+    assert read(text).get("runcmd", []) == commands
+
+
+def test_text_that_no_document_can_hold_is_refused_by_its_key() -> None:
+    with pytest.raises(RenderError, match="runcmd"):
+        emit({"runcmd": ["\ud800"]})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("hostname", "not a name"),
+        ("domain", "under_score"),
+        ("user", "Ops Team"),
+        ("ssh_keys", ("ssh-ed25519 short",)),
+        ("password_hash", SecretStr("clear text")),
+        ("timezone", "Europe / Berlin"),
+        ("locale", "de DE"),
+        ("packages", ("a\nb",)),
+    ],
+)
+def test_a_value_that_is_wrong_is_refused_by_its_key(key: str, value: object) -> None:
+    with pytest.raises(RenderError, match=rf"cloud_init\.{key}") as refused:
+        made(guest(nic(), **{key: value}))
+
+    assert "clear text" not in str(refused.value)
+
+
+def test_a_card_without_a_mac_address_is_refused() -> None:
+    with pytest.raises(RenderError, match="MAC address"):
+        made(guest(nic(mac=None)))
