@@ -29,7 +29,8 @@ def switch_alias(here: Session, guest: Guest) -> Moves:
     are no generation of this template keep what they have. One call where all is in place, none
     where no alias is declared. Raises ProxmoxError.
     """
-    alias = alias_of(here)
+    recipe = here.environment.recipe
+    alias = recipe.alias if recipe is not None else Alias()
     if alias.tag is None and alias.pool is None:
         return Moves()
     inventory = read_inventory(here.client)
@@ -44,21 +45,6 @@ def switch_alias(here: Session, guest: Guest) -> Moves:
         done += moves.done
         warnings += moves.warnings
     return Moves(tuple(done), tuple(warnings))
-
-
-def alias_of(here: Session) -> Alias:
-    """The alias that the run's recipe declares; an empty one where it declares none."""
-    recipe = here.environment.recipe
-    return recipe.alias if recipe is not None else Alias()
-
-
-def with_alias_tag(here: Session, live: Live) -> dict[str, str]:
-    """The ``tags`` parameter with the alias's tag added; empty where the guest carries it."""
-    tag = alias_of(here).tag
-    tags = parse_tags(str(live.config.get("tags", "")))
-    if tag is None or set(parse_tags(tag)) <= set(tags):
-        return {}
-    return {"tags": format_tags((*tags, tag))}
 
 
 def _tag(here: Session, guest: Guest, inventory: Inventory, tag: str) -> Moves:

@@ -11,7 +11,6 @@ from tasks.errors import StageError
 from tasks.live import Live, config_path, unless_changed
 from tasks.session import Session, session
 from tasks.stage import Outcome, RunRef, done, stage, unchanged
-from tasks.template.alias import switch_alias, with_alias_tag
 from tasks.template.disks import root_disk
 
 _FIRMWARE_DISKS = ("efidisk0", "tpmstate0")
@@ -21,8 +20,7 @@ _FIRMWARE_DISKS = ("efidisk0", "tpmstate0")
 def convert(run: RunRef, node: str) -> Outcome:
     """Turn the machine off, convert it, see that it is a template, and say so in its mark.
 
-    Afterwards the recipe's alias names it. Raises StageError for a machine without its disk or
-    with snapshots.
+    Raises StageError for a machine without its disk or with snapshots.
     """
     here = session(run)
     guest = here.guest(node)
@@ -37,11 +35,7 @@ def convert(run: RunRef, node: str) -> Outcome:
     if not live.ready:
         set_ready(here, guest, live)
         work.append("marked as ready")
-    moves = switch_alias(here, guest)
-    work += moves.done
-    if not work:
-        return unchanged(detail, warnings=moves.warnings)
-    return done(f"{detail}: {', '.join(work)}", warnings=moves.warnings)
+    return done(f"{detail}: {', '.join(work)}") if work else unchanged(detail)
 
 
 def is_template(live: Live) -> bool:
@@ -102,15 +96,7 @@ def refuse_unconverted(guest: Guest, live: Live) -> None:
 
 
 def set_ready(here: Session, guest: Guest, live: Live) -> None:
-    """Say in the mark that the template is finished, and give it the alias's tag.
-
-    One call. Raises ProxmoxError.
-    """
+    """Say in the mark that the template is finished. Raises ProxmoxError."""
     mark = (live.mark or here.mark(guest)).model_copy(update={"ready": True})
     description = marked(mark, unmarked(live.description))
-    here.client.put(
-        config_path(guest),
-        description=description,
-        **with_alias_tag(here, live),
-        **unless_changed(live.config),
-    )
+    here.client.put(config_path(guest), description=description, **unless_changed(live.config))

@@ -1,4 +1,4 @@
-"""Stage template: a configured machine becomes a template, once, and its alias names it."""
+"""Stage template: a configured machine becomes a template, once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 
 from blocks.manifest.guest import Disk, Firmware
 from blocks.manifest.mark import read_mark
-from blocks.manifest.recipe import Alias
 from blocks.proxmox.errors import AlreadyExists, Locked, TaskFailed
 from blocks.units import GIB
 from tasks.errors import StageError
@@ -19,7 +18,6 @@ from tests.environments import OTHER_RUN, Place
 from tests.tasks.template.machines import (
     built,
     config,
-    edit,
     from_image,
     opened,
     stranger,
@@ -34,8 +32,8 @@ def _prepared(golden: Golden, **changes: Any) -> None:
         built(here, through="configure")
 
 
-def _converted(golden: Golden, **recipe: Any) -> Outcome:
-    with opened(golden, from_image(golden), OTHER_RUN, **recipe) as here:
+def _converted(golden: Golden) -> Outcome:
+    with opened(golden, from_image(golden), OTHER_RUN) as here:
         golden.place.lab.forget_requests()
         return convert.fn(here.run, "template")
 
@@ -195,25 +193,3 @@ def test_somebody_elses_machine_is_refused(place: Place) -> None:
         _converted(golden)
 
     assert place.lab.snapshot() == before
-
-
-def test_the_alias_comes_with_the_ready_mark_and_other_tags_stay(place: Place) -> None:
-    golden = Golden(place)
-    _prepared(golden)
-    edit(golden, tags="by-hand")
-
-    _converted(golden, alias=Alias(tag=f"Now{place.number}"))
-
-    assert config(golden)["tags"] == f"by-hand;now{place.number}"
-    assert len(place.changes()) == 2
-
-
-def test_an_alias_that_is_set_already_costs_one_read_more(place: Place) -> None:
-    golden = Golden(place)
-    _prepared(golden)
-    _converted(golden, alias=Alias(tag=f"now{place.number}"))
-
-    outcome = _converted(golden, alias=Alias(tag=f"now{place.number}"))
-
-    assert outcome.status == "unchanged"
-    assert (len(place.lab.requests()), place.changes()) == (2, [])
