@@ -1,0 +1,178 @@
+"""The hardware that Ansible variables say."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+from typing import Any
+
+from blocks.manifest.template.ansible_file import Vars
+from blocks.manifest.template.ansible_values import flag, listed, nic_of, number, size_of
+
+_VLANS: tuple[str, ...] = ("vlan_id", "vlan_tag", "vm_vlan")
+
+
+def resources_of(found: Vars) -> dict[str, Any]:
+    """CPU and memory."""
+    values = {
+        "cores": number(found.take("cores", "vm_cores", "cpu_cores", "cpus", "vcpus", "vm_cpu")),
+        "sockets": number(found.take("sockets", "vm_sockets", "cpu_sockets")),
+        "memory": number(
+            found.take("memory", "vm_memory", "mem", "ram", "memory_mb", "vm_ram", "ram_size")
+        ),
+        "balloon": number(found.take("balloon", "vm_balloon", "min_memory")),
+        "cpu": found.take("cpu_type", "cpu", "vm_cpu_type", "cputype"),
+    }
+    if isinstance(values["cpu"], int):
+        values["cores"], values["cpu"] = values["cores"] or values["cpu"], None
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def disk_of(found: Vars) -> dict[str, Any]:
+    """The root disk."""
+    disk: dict[str, Any] = {}
+    size = found.take(
+        "disk_size", "vm_disk_size", "size", "resize", "vm_resize_size", "disk_resize"
+    )
+    if size is not None:
+        known = size_of(size)
+        if known is None:
+            found.notes.append(f"disk_size: {size!r} is no size; 20G was put in")
+        else:
+            disk["size"] = known
+    storage = found.take(
+        "storage",
+        "vm_storage",
+        "storage_name",
+        "disk_storage",
+        "storage_pool",
+        "disk_storage_pool",
+        "proxmox_storage",
+    )
+    if isinstance(storage, str) and storage:
+        disk["storage"] = storage
+    slot = found.take("disk_slot", "disk_interface", "boot_disk")
+    if isinstance(slot, str) and slot:
+        disk["slot"] = slot if slot[-1].isdigit() else f"{slot}0"
+    cache = found.take("cache", "disk_cache")
+    if cache in ("none", "directsync", "writethrough", "writeback", "unsafe"):
+        disk["cache"] = cache
+    for key, names in (
+        ("discard", ("discard", "disk_discard")),
+        ("ssd", ("ssd", "disk_ssd", "ssd_emulation")),
+        ("iothread", ("iothread", "disk_iothread")),
+    ):
+        value = flag(found.take(*names))
+        if value is False:
+            disk[key] = False
+    return disk
+
+
+def firmware_of(found: Vars) -> dict[str, Any]:
+    """Firmware, Secure Boot and TPM."""
+    firmware: dict[str, Any] = {}
+    bios = found.take("bios", "vm_bios")
+    uefi = flag(found.take("uefi_enabled", "uefi", "enable_uefi", "use_uefi", "efi_enabled", "efi"))
+    if bios in ("seabios", "ovmf") or uefi is not None:
+        firmware["bios"] = "ovmf" if uefi or bios == "ovmf" else "seabios"
+    machine = found.take("machine", "machine_type", "vm_machine")
+    if isinstance(machine, str) and machine:
+        firmware["machine"] = machine
+    secure = flag(
+        found.take("secure_boot", "secure_boot_enabled", "enable_secure_boot", "pre_enrolled_keys")
+    )
+    if secure and firmware.get("bios") != "seabios":
+        firmware["secure_boot"] = True
+    elif secure:
+        found.notes.append("secure_boot: needs UEFI, which is switched off; left out")
+    efi = found.take("efi_storage", "efi_disk_storage", "efidisk_storage", "uefi_storage")
+    if isinstance(efi, str) and efi and firmware.get("bios") != "seabios":
+        firmware["efi_storage"] = efi
+    tpm = flag(found.take("tpm_enabled", "tpm", "enable_tpm", "use_tpm"))
+    if tpm:
+        firmware["tpm"] = True
+    storage = found.take("tpm_storage", "tpm_disk_storage", "tpmstate_storage")
+    if isinstance(storage, str) and storage and tpm is not False:
+        firmware["tpm_storage"] = storage
+    return firmware
+
+
+def pci_of(found: Vars) -> list[dict[str, Any]]:
+    """Devices to pass through; raw ids where no mapping is named."""
+    wanted = flag(
+        found.take("gpu_passthrough", "gpu_enabled", "enable_gpu", "gpu_passthrough_enabled", "gpu")
+    )
+    mapping = found.take("gpu_mapping", "pci_mapping", "mapping", "gpu_resource_mapping")
+    given = found.take(
+        "gpu_pci",
+        "gpu_pci_id",
+        "gpu_pci_ids",
+        "gpu_pci_address",
+        "gpu_device",
+        "gpu_devices",
+        "gpu_address",
+        "pci_device",
+        "pci_devices",
+        "hostpci0",
+    )
+    primary = flag(found.take("gpu_primary", "primary_gpu", "gpu_x_vga", "x_vga"))
+    rombar = flag(found.take("rombar", "gpu_rombar"))
+    romfile = found.take("romfile", "gpu_romfile")
+    devices: list[dict[str, Any]] = [{"mapping": name} for name in listed(mapping)]
+    for text in listed(given):
+        words = text.split(",")
+        raw = words[0].removeprefix("host=")
+        if raw.startswith("mapping="):
+            devices.append({"mapping": raw.removeprefix("mapping=")})
+        elif re.fullmatch(r"(?:[0-9a-fA-F]{4}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?", raw):
+            devices.append({"device": raw if raw.count(":") == 2 else f"0000:{raw}"})
+        else:
+            found.notes.append(f"pci: {text!r} is neither a PCI id nor a mapping; left out")
+            continue
+        if "x-vga=1" in words or "x-vga=on" in words:
+            devices[-1]["primary"] = True
+    if wanted is False and devices:
+        found.notes.append("pci: passing devices through is switched off; they were left out")
+        return []
+    if wanted and not devices:
+        found.notes.append("pci: a device is wanted, but none is named; add it to spec.pci")
+    if devices and primary:
+        devices[0]["primary"] = True
+    if devices and rombar is False:
+        devices[0]["rombar"] = False
+    if devices and isinstance(romfile, str) and romfile:
+        devices[0]["romfile"] = PurePosixPath(romfile).name
+    if any("device" in each for each in devices):
+        found.notes.append(
+            "pci: raw ids need a login as root@pam; a resource mapping works with any token"
+        )
+    return devices
+
+
+def ostype_of(found: Vars) -> str | None:
+    """The type of operating system."""
+    value = found.take("ostype", "os_type", "vm_ostype")
+    if isinstance(value, str) and re.fullmatch(r"l2[46]|win\w+|w\w+|other|solaris", value):
+        return value
+    if value is not None:
+        found.notes.append(f"ostype: {value!r} is none of Proxmox VE; left out")
+    return None
+
+
+def cards_of(found: Vars) -> list[dict[str, Any]]:
+    """The network card."""
+    nic = nic_of(found.take("net0", "vm_net0", "vm_net"))
+    for key, names in (
+        ("bridge", ("bridge", "network_bridge", "net_bridge", "vm_bridge", "vmbr")),
+        ("model", ("network_model", "net_model", "nic_model", "vm_network_model")),
+    ):
+        value = found.take(*names)
+        if isinstance(value, str) and value:
+            nic[key] = value
+    for key, others in (("vlan", _VLANS), ("mtu", ())):
+        given = number(found.take(key, *others))
+        if given:
+            nic[key] = given
+    if flag(found.take("firewall", "net_firewall")):
+        nic["firewall"] = True
+    return [nic] if nic else []
