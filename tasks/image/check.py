@@ -13,7 +13,7 @@ from tasks.errors import StageError
 from tasks.fetching import Head, file_name, head_of_url, is_url, shown
 from tasks.findings import Finding, error, warning
 from tasks.image.formats import HEAD, is_packed, kind_by_name, kind_of
-from tasks.image.local import is_fetched, packed_content
+from tasks.image.local import given, is_fetched, packed_content
 from tasks.image.memory import known
 from tasks.image.origin import WORDS, digest_of, head_of_file
 from tasks.image.provide import find_image
@@ -42,10 +42,12 @@ def check_image(client: Client, guest: Guest, inventory: Inventory) -> list[Find
             return found
     except StageError as refused:
         found.append(error(refused.message, refused.advice or "", guest=guest.label))
-    return [*found, *_origin(guest, source, usable)]
+    return list(dict.fromkeys([*found, *_origin(guest, source, usable)]))
 
 
 def _storage(guest: Guest, source: ImageSource, inventory: Inventory) -> list[Finding]:
+    if inventory.node(guest.node) is None:
+        return []
     row = inventory.storage(guest.node, source.storage)
     if row is not None and "import" in row.content:
         if row.active:
@@ -104,6 +106,8 @@ def _origin(guest: Guest, source: ImageSource, storage: StorageRow | None) -> li
             head = head_of_url(source.origin, HEAD, WORDS)
         else:
             head = head_of_file(Path(source.origin))
+            if source.checksum is not None:
+                given(Path(source.origin), source.checksum, Meter())
         if head is None:
             return _silent(guest, source)
         kind = kind_of(head.data, head.size, name)
@@ -136,12 +140,12 @@ def _silent(guest: Guest, source: ImageSource) -> list[Finding]:
     if digest is not None and is_fetched(digest):
         return []
     if source.fetch == "here" or is_packed(kind):
-        problem = f"{shown(source.origin)} does not answer, and it is to be fetched here"
+        problem = f"{shown(source.origin)} cannot be read here, where it is to be fetched"
         remedy = "look at this machine's network, or give `image.path` of a file that is here"
         return [error(problem, remedy, guest=guest.label)]
     return [
         warning(
-            f"{shown(source.origin)} does not answer here; node {guest.node} is to fetch it",
+            f"{shown(source.origin)} cannot be read here; node {guest.node} is to fetch it",
             guest=guest.label,
         )
     ]

@@ -106,7 +106,8 @@ def no_image(name: str, what: str) -> OriginError:
     )
 
 
-def _truncated(name: str, needed: int, size: int) -> OriginError:
+def cut_off(name: str, needed: int, size: int) -> OriginError:
+    """The error for an image of ``size`` bytes whose tables go on up to ``needed``."""
     return OriginError(
         f"{name} was cut off: it has {human_size(size)}, and its own tables name {needed} bytes "
         f"({human_size(needed)})",
@@ -131,7 +132,7 @@ def _check_qcow2(head: bytes, size: int | None, name: str) -> None:
         raise OriginError(f"{name} is encrypted", advice="give an image without encryption")
     end = l1_offset + 8 * l1_entries
     if size is not None and l1_entries and end > size:
-        raise _truncated(name, end, size)
+        raise cut_off(name, end, size)
 
 
 def _check_raw(head: bytes, size: int | None, name: str) -> None:
@@ -151,4 +152,4 @@ def _check_raw(head: bytes, size: int | None, name: str) -> None:
             if kind and kind != 0xEE:
                 needed = max(needed, (first + count) * 512)
     if needed > size:
-        raise _truncated(name, needed, size)
+        raise cut_off(name, needed, size)

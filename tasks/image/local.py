@@ -53,7 +53,7 @@ def local_disk(source: ImageSource, digest: Digest, on_progress: Progress) -> Lo
     path = (
         fetched(source.origin, digest, on_progress)
         if is_url(source.origin)
-        else _given(Path(source.origin), digest, on_progress)
+        else given(Path(source.origin), digest, on_progress)
     )
     kind = kind_here(path)
     if is_packed(kind):
@@ -81,7 +81,8 @@ def fetched(url: str, digest: Digest, on_progress: Progress) -> Path:
         return fetch_into(target, url, digest, WORDS, on_progress)
 
 
-def _given(path: Path, digest: Digest, on_progress: Progress) -> Path:
+def given(path: Path, digest: Digest, on_progress: Progress) -> Path:
+    """A file of the operator's. Raises OriginError: no disk image, or not of that checksum."""
     kind_here(path)
     found = file_digest(path, digest.algorithm, on_progress)
     if found != digest.hex:

@@ -20,7 +20,8 @@ from tasks.fetching import (
     is_url,
     shown,
 )
-from tasks.image.formats import HEAD, Format, Kind, is_plain, kind_of
+from tasks.image.formats import HEAD, Format, Kind, cut_off, is_plain, kind_of
+from tasks.image.qcow2 import beyond_end
 from tasks.image.signed import verified
 from tasks.image.sums import find_sum
 
@@ -47,7 +48,11 @@ def digest_of(source: ImageSource, on_progress: Progress) -> Digest:
             advice="give `image.checksum`, or `image.checksums` with the URL of the list",
         )
     path = Path(source.origin)
-    head_of_file(path)
+    size = head_of_file(path).size or 0
+    missing = beyond_end(path)
+    if missing is not None:
+        # Nothing else would tell: there is no checksum to compare with.
+        raise cut_off(path.name, missing + 1, size)
     return Digest(algorithm="sha256", hex=file_digest(path, "sha256", on_progress))
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from blocks.proxmox.errors import (
 from blocks.proxmox.inventory import VolumeRow, storage_content
 from blocks.units import human_size
 from tasks.errors import StageError
-from tasks.fetching import alone, file_name, is_url, keeping_cache, probe, shown
+from tasks.fetching import OriginError, alone, file_name, is_url, keeping_cache, probe, shown
 from tasks.image.formats import Format, Kind, is_packed, kind_by_name
 from tasks.image.local import LocalDisk, local_disk, packed_content
 from tasks.image.origin import WORDS, kind_here, kind_there, stem
@@ -47,6 +48,17 @@ class Provided:
 
     outcome: Outcome
     volid: str
+
+
+class _NotFetched(StageError):
+    """The node alone may fetch an image, and did not; ``transient``: it may be able to later."""
+
+    def __init__(self, message: str, *, transient: bool) -> None:
+        super().__init__(
+            message,
+            advice="leave `image.fetch` out, so that it is fetched here where the node cannot",
+        )
+        self.transient = transient
 
 
 @dataclass(frozen=True)
@@ -79,7 +91,8 @@ class Job:
             same = self._compared(row, content)
         if same is None:
             if size is None:
-                size = probe(self.source.origin, WORDS) or None
+                with suppress(OriginError):
+                    size = probe(self.source.origin, WORDS) or None
             return self._there(row, compared=False) if size in {None, row.size} else None
         return self._there(row) if same else None
 
@@ -128,15 +141,14 @@ class Job:
                 advice="compare `image.checksum` with what the publisher says",
             ) from None
         except (PermissionDenied, NotSupported, TaskFailed) as error:
-            if self.source.fetch == "node":
-                # A server or a network that is down now may be there at the next try.
-                if isinstance(error, TaskFailed):
-                    error.transient = True
-                error.advice = error.advice or (
-                    "leave `image.fetch` out, so that it is fetched here where the node cannot"
-                )
-                raise
+            # The rest of the message is the log of the node's task, which has the whole URL.
             why = error.message.partition("\n")[0]
+            if self.source.fetch == "node":
+                raise _NotFetched(
+                    f"{self.node} did not fetch {shown(self.source.origin)}: {why}",
+                    # A server or a network that is down now may be there at the next try.
+                    transient=isinstance(error, TaskFailed),
+                ) from None
             warning = (
                 f"{self.node} did not fetch the image ({why}); it was fetched here and uploaded"
             )
@@ -157,7 +169,7 @@ class Job:
                     self.digest.hex,
                     algorithm=self.digest.algorithm,
                     content="import",
-                    on_percent=lambda percent, job=job: self.meter.percent(job, percent),  # type: ignore[misc]
+                    on_percent=partial(self.meter.percent, job),
                 )
             except NoDiskImage as error:
                 refused = error

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
 import lzma
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,20 +10,7 @@ import pytest
 from tasks.fetching import OriginError
 from tasks.image.formats import Packing
 from tasks.image.unpack import unpack
-from tests.tasks.image.files import raw, sha256
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
-
-PACKERS: dict[Packing, Callable[[bytes], bytes]] = {
-    "xz": lzma.compress,
-    "gz": gzip.compress,
-    "zst": lambda data: zstd.compress(
-        data, options={zstd.CompressionParameter.checksum_flag: True}
-    ),
-}
+from tests.tasks.image.files import PACKERS, raw, sha256
 
 
 def silent(_job: str, _done: int, _total: int) -> None:
