@@ -6,13 +6,15 @@ from typing import Any
 
 from blocks.manifest.guest import Guest
 from blocks.proxmox.inventory import storage_content
-from blocks.proxmox.properties import decode_sshkeys, kind_of, owner_of, parse, storage_of
+from blocks.proxmox.properties import owner_of, storage_of
 from blocks.units import format_size
-from tasks.cloudinit.carry import Carried, carry, sweep
+from tasks.cloudinit.carry import carry, sweep
+from tasks.cloudinit.changes import cloud_init_changes
 from tasks.diff import diff
 from tasks.drives import in_turn
 from tasks.errors import StageError
 from tasks.image import image_size, image_volume
+from tasks.iso.checks import RenderError
 from tasks.live import Live, config_path, is_running, unless_changed
 from tasks.plan import update_params
 from tasks.session import Session, session
@@ -28,8 +30,6 @@ from tasks.template.disks import (
 from tasks.template.following import configure_in_task, wait_for_another_try
 from tasks.template.passthrough import device_notes, refuse_devices
 
-_HIDDEN = "cipassword"
-
 
 @stage("configure", retries=3)
 def configure(run: RunRef, node: str) -> Outcome:
@@ -42,7 +42,7 @@ def configure(run: RunRef, node: str) -> Outcome:
     guest = here.guest(node)
     live = here.require(guest)
     if is_template(live):
-        return unchanged(f"VM {guest.vmid} is a template", warnings=outdated(guest, live))
+        return unchanged(f"VM {guest.vmid} is a template", warnings=outdated(here, guest, live))
     refuse_devices(here, guest)
     live, cleaned, warnings = clean(here, guest, live)
     live, made, more = add_volumes(here, guest, live)
@@ -55,14 +55,22 @@ def configure(run: RunRef, node: str) -> Outcome:
     return done(", ".join(work), warnings=warnings)
 
 
-def outdated(guest: Guest, live: Live) -> tuple[str, ...]:
+def outdated(here: Session, guest: Guest, live: Live) -> tuple[str, ...]:
     """What a template has otherwise than declared, as one warning; nothing where it fits."""
-    changes = diff(guest, live.config)
-    if not changes:
+    differs = [str(change) for change in diff(guest, live.config)]
+    try:
+        told = cloud_init_changes(guest, live.config, env=here.environment.name)
+    except RenderError as error:
+        raise StageError(
+            f"{guest.label}: {error.key} {error.problem}", advice="correct it in the manifest"
+        ) from None
+    if told:
+        differs.append(f"cloud-init: {', '.join(key for key, _, _ in told)}")
+    if not differs:
         return ()
     return (
-        f"template {guest.vmid} is not as declared: {'; '.join(map(str, changes))}. A template is "
-        "not changed; build a new generation (`rebuild`), or remove it and build it again",
+        f"template {guest.vmid} is not as declared: {'; '.join(differs)}. A template is not "
+        "changed; build a new generation (`rebuild`), or remove it and build it again",
     )
 
 
@@ -76,7 +84,7 @@ def clean(here: Session, guest: Guest, live: Live) -> tuple[Live, tuple[str, ...
     slots = useless_slots(guest, live.config) if not live.ready else ()
     if slots and is_running(here.client, guest):
         raise StageError(
-            f"VM {guest.vmid} runs, and its {', '.join(slots)} have to be made anew",
+            f"VM {guest.vmid} runs, and must not while these are made anew: {', '.join(slots)}",
             advice="stop it, then run the same again",
         )
     work: list[str] = []
@@ -182,39 +190,6 @@ def _write(here: Session, guest: Guest, live: Live, values: dict[str, Any]) -> t
         warnings = (*warnings, *(result.warnings if result is not None else ()))
         guard = {}
     return warnings
-
-
-def not_yet_carried(carried: Carried, live: Live) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """What of the cloud-init keys is to be written and to be deleted.
-
-    The server shows no password: one that is there is written again together with other keys only.
-    """
-    config = live.config
-    new = {
-        key: value
-        for key, value in carried.values.items()
-        if key != _HIDDEN and not _same(key, config.get(key), value)
-    }
-    away = tuple(key for key in carried.delete if key in config)
-    if _HIDDEN in carried.values and (new or away or _HIDDEN not in config):
-        new[_HIDDEN] = carried.values[_HIDDEN]
-    return new, away
-
-
-def _same(key: str, live: object, wanted: object) -> bool:
-    if live is None:
-        return False
-    if key == "sshkeys":
-        return decode_sshkeys(str(live)) == decode_sshkeys(str(wanted))
-    kind = kind_of(key)
-    if kind is None:
-        return str(live) == str(wanted)
-    before = parse(kind, str(live))
-    after = parse(kind, str(wanted))
-    # The server adds the size of a drive's volume.
-    return all(before.get(name) == value for name, value in after.items()) and (
-        before.keys() - after.keys() <= {"size"}
-    )
 
 
 def _resize_path(guest: Guest) -> str:

@@ -283,14 +283,65 @@ def test_a_template_is_left_alone_and_what_differs_is_told(place: Place) -> None
     golden = Golden(place)
     with opened(golden, from_image(golden)) as here:
         built(here)
-    with opened(golden, from_image(golden, memory=4096), OTHER_RUN) as here:
+    told = golden.cloud_init(golden.name, user="admin")
+    with opened(golden, from_image(golden, memory=4096, cloud_init=told), OTHER_RUN) as here:
         place.lab.forget_requests()
         outcome = configure.fn(here.run, "template")
 
     assert outcome.status == "unchanged"
     assert "memory: 1024 MiB -> 4096 MiB" in outcome.warnings[0]
+    assert "cloud-init: ciuser" in outcome.warnings[0]
     assert "build a new generation" in outcome.warnings[0]
     assert (len(place.lab.requests()), place.changes()) == (1, [])
+
+
+def test_a_template_that_is_as_declared_gives_no_warning(place: Place) -> None:
+    golden = Golden(place)
+    with opened(golden, from_image(golden, firmware=UEFI)) as here:
+        built(here)
+        outcome = configure.fn(here.run, "template")
+
+    assert (outcome.status, outcome.warnings) == ("unchanged", ())
+
+
+def test_a_seed_iso_takes_its_drive_and_does_not_boot(place: Place) -> None:
+    golden = Golden(place)
+    told = golden.cloud_init(golden.name, method="seed", storage="local")
+    _configured(golden, cloud_init=told)
+    with opened(golden, from_image(golden, cloud_init=told), OTHER_RUN) as here:
+        again = configure.fn(here.run, "template")
+
+    live = config(golden)
+    assert f"proxflow_{golden.name}_template_" in live["ide2"]
+    assert live["boot"] == "order=scsi0"
+    assert again.status == "unchanged"
+
+
+def test_a_lock_that_passes_soon_makes_the_failure_one_that_is_tried_again(place: Place) -> None:
+    golden = Golden(place)
+    text = "can't lock file '/var/lock/qemu-server/lock-1.conf' - got timeout"
+    with opened(golden, from_image(golden)) as here:
+        imaged(here)
+        place.lab.fault(kind="task", type="qmconfig", exitstatus=text, times=1)
+        with pytest.raises(TaskFailed) as failed:
+            configure.fn(here.run, "template")
+
+    assert failed.value.transient
+
+
+def test_a_running_machine_whose_disk_has_to_be_made_anew_is_not_touched(place: Place) -> None:
+    golden = Golden(place)
+    _configured(golden, disks=(Disk(slot="scsi0", storage="local", size=4 * GIB),))
+    with place.client() as client:
+        client.run("POST", f"/nodes/pve1/qemu/{golden.vmid}/status/start")
+    before = config(golden)
+    with (
+        opened(golden, from_image(golden), OTHER_RUN) as here,
+        pytest.raises(StageError, match="made anew: scsi0"),
+    ):
+        configure.fn(here.run, "template")
+
+    assert config(golden) == before
 
 
 def test_somebody_elses_machine_is_refused(place: Place) -> None:
