@@ -15,6 +15,7 @@ from blocks.proxmox.inventory import Inventory, permissions
 from tasks.capacity import did_you_mean, node_findings, resource_findings
 from tasks.findings import Finding, error
 from tasks.found import READERS, FoundGuest, all_guests
+from tasks.image import check_image
 from tasks.preflight import (
     address_findings,
     answering,
@@ -107,11 +108,7 @@ def check_template(
 
 
 def _image(client: Client, seen: Scope, inventory: Inventory) -> Sequence[Finding]:
-    if seen.image is None:
-        return ()
-    from tasks.image.preflight import check_image
-
-    return check_image(client, seen.template, inventory)
+    return () if seen.image is None else check_image(client, seen.template, inventory)
 
 
 def _online(guests: Iterable[Guest], inventory: Inventory) -> tuple[str, ...]:

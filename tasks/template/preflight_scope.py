@@ -100,9 +100,15 @@ def scope(
     *,
     reconcile: bool = False,
 ) -> Scope:
-    """The scope of a run. Raises ValueError where the environment declares no template."""
+    """The scope of a run. Raises ValueError where the environment declares no template.
+
+    The environment's guests count, not the recipe's: a run is about one generation.
+    """
     if environment.recipe is None:
         raise ValueError(f"{environment.name} declares no template")
+    template = environment.guest(TEMPLATE)
+    clones = tuple(guest for guest in environment.guests if guest.label != TEMPLATE)
+    recipe = environment.recipe.model_copy(update={"template": template, "clones": clones})
     marked = tuple(
         guest for guest in found if guest.mark is not None and guest.mark.env == environment.name
     )
@@ -112,7 +118,7 @@ def scope(
         for guest in marked
         if guest.mark is not None and declared.get(guest.row.vmid) == guest.mark.guest
     }
-    return Scope(environment.name, environment.recipe, stages, reconcile, ours, marked)
+    return Scope(environment.name, recipe, stages, reconcile, ours, marked)
 
 
 def source_of(clone: Guest) -> CloneSource:
