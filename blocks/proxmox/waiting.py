@@ -30,6 +30,8 @@ SHARED_POLL = 1.0
 """Seconds between two reads of the shared list at most: one call serves all, so it may be often."""
 OWN_POLL = 5.0
 """Seconds between two reads of a task's own status while the shared list shows the task."""
+LOG_POLL = 1.0
+"""Seconds between two reads of a log that is followed, at least: it is for people."""
 SHARED_FROM = 3
 """Waiting threads from which on one list serves better than a status each."""
 WITHOUT_LIST = 30.0
@@ -99,6 +101,7 @@ class _Waiter:
         self.looked = now
         self.trouble: ProxmoxError | None = None
         self.lines = 0
+        self.followed = now
         self.listed = False
 
     def next_look(self, *, shared: bool) -> float:
@@ -107,6 +110,14 @@ class _Waiter:
         if not shared or age == 0:
             return self.looked + interval(age)
         return self.looked + (OWN_POLL if self.listed else min(OWN_POLL, max(0.5, age)))
+
+    def log_is_due(self) -> bool:
+        """Whether the log is to be read now; a step may end early, for what others were told."""
+        now = time.monotonic()
+        if now < self.followed + max(LOG_POLL, interval(now - self.started)):
+            return False
+        self.followed = now
+        return True
 
     @property
     def path(self) -> str:
@@ -145,7 +156,7 @@ class Waiting:
             log: list[str] = []
             while waiter.exitstatus is None:
                 self._step(waiter)
-                if on_log is not None:
+                if on_log is not None and waiter.log_is_due():
                     self._follow(waiter, log, on_log)
         finally:
             with self._changed:
