@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from blocks.manifest.guest import CloneSource
 from blocks.manifest.mark import Mark, marked, read_mark
-from blocks.proxmox.errors import AlreadyExists, TaskFailed, Unreachable
+from blocks.proxmox.errors import AlreadyExists, ProxmoxError, TaskFailed, Unreachable
 from tasks.errors import StageError
 from tasks.session import Session
 from tasks.template.clone import clone
@@ -16,8 +17,10 @@ from tests.environments import NODES, OTHER_RUN, RUN, Place
 from tests.tasks.template.clones import (
     SHARED,
     config,
+    edit,
     everything,
     linked,
+    make,
     make_template,
     on_shared,
 )
@@ -290,3 +293,30 @@ def test_a_clone_that_was_broken_off_on_the_node_is_told_with_the_way_to_unlock_
 
     assert "is locked (clone), and no task is to be seen that clones it" in stuck.value.message
     assert f"qm unlock {guest.vmid}" in (stuck.value.advice or "")
+
+
+def test_a_storage_that_knows_no_linked_clones_is_told_with_the_way_out(golden: Golden) -> None:
+    guest = linked(golden)
+    with golden.opened(golden.recipe(guest)) as here:
+        template = make_template(here, converted=False)
+        edit(here, template, template=1)  # its disk is no base volume
+        with pytest.raises(ProxmoxError, match="Linked clone feature is not supported") as refused:
+            clone.fn(here.run, guest.label)
+
+    assert f"declare {guest.label} as a full one" in (refused.value.advice or "")
+    assert golden.place.guests() == [golden.vmid]
+
+
+def test_clones_may_be_made_at_the_same_time(golden: Golden, peace: Place) -> None:
+    guests = [golden.clone(index) for index in range(1, 7)]
+    with golden.opened(golden.recipe(*guests)) as here:
+        make_template(here)
+        peace.lab.set_time(scale=0.05)  # a clone takes half a second
+        with ThreadPoolExecutor(len(guests)) as pool:
+            made = list(pool.map(lambda guest: make(here, guest.label), guests))
+        peace.lab.set_time(scale=0)
+
+        assert {mark(here, guest.label) for guest in guests} == {
+            here.mark(guest, ready=True) for guest in guests
+        }
+    assert {outcome.status for outcomes in made for outcome in outcomes} == {"done"}
