@@ -11,6 +11,7 @@ from blocks.manifest.tree import Item
 from blocks.words import count
 
 _FAMILIES = (("address", "gateway"), ("address6", "gateway6"))
+_VERSIONS = {"address": 4, "address6": 6}
 
 
 def check_addresses(spec: Item, clones: list[Item]) -> Iterator[Fault]:
@@ -26,7 +27,7 @@ def check_addresses(spec: Item, clones: list[Item]) -> Iterator[Fault]:
         for entry in entries or _inherited(spec, owner):
             yield from _entry(entry)
             for key, _ in _FAMILIES:
-                found = interface_of(_static(entry, key))
+                found = _static(entry, key)
                 item = entry.get(key)
                 if found is None or item is None:
                     continue
@@ -54,9 +55,11 @@ def _inherited(spec: Item, owner: Item) -> list[Item]:
     return [] if owner is spec else _own(spec)
 
 
-def _static(entry: Item, key: str) -> str | None:
+def _static(entry: Item, key: str) -> IPv4Interface | IPv6Interface | None:
+    """The address under a key, if it is static and of the version that belongs there."""
     text = entry.text(key)
-    return text if text is not None and "/" in text else None
+    found = interface_of(text) if text is not None and "/" in text else None
+    return found if found is not None and found.version == _VERSIONS[key] else None
 
 
 def _cards(spec: Item, owner: Item, entries: list[Item]) -> Iterator[Fault]:
@@ -75,12 +78,12 @@ def _entry(entry: Item) -> Iterator[Fault]:
         item, gateway = entry.get(gate), address_of(entry.text(gate))
         if item is None or gateway is None:
             continue
-        version = 4 if key == "address" else 6
+        version = _VERSIONS[key]
         if gateway.version != version:
             other = "gateway6" if version == 4 else "gateway"
             yield item.fault(f"is an IPv{gateway.version} address", f"write it under '{other}'")
             continue
-        own = interface_of(_static(entry, key))
+        own = _static(entry, key)
         if own is None:
             yield item.fault(
                 f"is a gateway, but '{key}' is no static address",
@@ -109,13 +112,13 @@ def _defaults(spec: Item, owner: Item, entries: list[Item]) -> Iterator[Fault]:
         gateway = address_of(item.text()) if item is not None else None
         if item is None or gateway is None or any(entry.get(gate) for entry in entries):
             continue
-        version = 4 if key == "address" else 6
+        version = _VERSIONS[key]
         if gateway.version != version:
             other = "gateway6" if version == 4 else "gateway"
             yield item.fault(f"is an IPv{gateway.version} address", f"write it under '{other}'")
             continue
         for entry in entries:
-            own, where = interface_of(_static(entry, key)), entry.get(key)
+            own, where = _static(entry, key), entry.get(key)
             if own is None or where is None:
                 continue
             if gateway not in own.network and not gateway.is_link_local:
@@ -135,7 +138,7 @@ def _gateways_as_addresses(owner: Item, seen: dict[str, Item]) -> Iterator[Fault
         for _, gate in _FAMILIES:
             gateway = address_of(entry.text(gate))
             taken = seen.get(str(gateway))
-            own = {interface_of(_static(entry, key)) for key, _ in _FAMILIES}
+            own = {_static(entry, key) for key, _ in _FAMILIES}
             if taken is None or any(each and each.ip == gateway for each in own):
                 continue
             yield taken.fault(
