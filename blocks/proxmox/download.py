@@ -48,12 +48,6 @@ def download(
     TaskFailed (the node cannot fetch it, or the disk is full), PermissionDenied (it takes Sys.Audit
     and Sys.Modify on the node), NotSupported.
     """
-
-    def read(line: str) -> None:
-        found = _PERCENT.findall(line)
-        if found and on_percent is not None:
-            on_percent(int(found[-1]))
-
     params: dict[str, Any] = {
         "content": content,
         "filename": filename,
@@ -63,7 +57,9 @@ def download(
     }
     upid = client.post(api_path("nodes", node, "storage", storage, "download-url"), **params)
     try:
-        client.wait(upid, timeout=_TASK_SECONDS, on_log=read)
+        # Reading the log costs a call a look: not for a comparison, which tells no progress.
+        on_log = None if on_percent is None else _reader(on_percent)
+        client.wait(upid, timeout=_TASK_SECONDS, on_log=on_log)
     except TaskFailed as failure:
         if _MISMATCH in failure.exitstatus:
             raise WrongChecksum(failure.exitstatus) from None
@@ -71,6 +67,15 @@ def download(
             raise NoDiskImage(failure.exitstatus) from None
         raise
     return f"{storage}:{content}/{filename}"
+
+
+def _reader(on_percent: Callable[[int], None]) -> Callable[[str], None]:
+    def read(line: str) -> None:
+        found = _PERCENT.findall(line)
+        if found:
+            on_percent(int(found[-1]))
+
+    return read
 
 
 def has_content(

@@ -57,3 +57,13 @@ def images(place: Place) -> list[str]:
 def uploads(place: Place) -> list[str]:
     """The uploads since ``lab.forget_requests``."""
     return [call for call in place.changes() if call.endswith("/upload")]
+
+
+def forbid_download(place: Place) -> None:
+    """The node is not to be told to fetch or compare, once."""
+    place.lab.fault(
+        method="POST",
+        path=".*/download-url",
+        status=403,
+        reason="Permission check failed (/nodes/pve1, Sys.Modify)",
+    )

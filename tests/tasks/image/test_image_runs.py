@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from blocks.manifest.guest import ImageSource
 from blocks.units import MIB
 from tasks.image import image
 from tests.environments import NODES, OTHER_RUN, RUN, Place
@@ -37,11 +38,11 @@ Job(client, "pve1", source, Digest(algorithm="sha256", hex=digest), Loud()).prov
 """
 
 
-def both_at_once(place: Place, wanted: object) -> list[str]:
+def both_at_once(place: Place, wanted: ImageSource) -> list[str]:
     """How the stage ended in two runs that began together."""
 
     def one(run_id: str) -> str:
-        with building(place, wanted, run_id) as (here, template):  # type: ignore[arg-type]
+        with building(place, wanted, run_id) as (here, template):
             return image.fn(here.run, template.label).status
 
     with ThreadPoolExecutor(2) as pool:
