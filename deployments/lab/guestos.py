@@ -20,6 +20,7 @@ from deployments.lab.addresses import (
     guest_interfaces,
     take_leases,
 )
+from deployments.lab.cloudseed import told_by_cloud_init
 from deployments.lab.errors import ApiError
 from deployments.lab.files import read_json, write_json
 from deployments.lab.guestdisk import GuestDisks
@@ -349,6 +350,8 @@ class GuestLife:
             if drive.is_plain_disk:
                 mark = images.read_mark(file)
                 if mark is not None:
+                    if "image" in mark:
+                        mark = mark | told_by_cloud_init(self._lab, run.node, run.values)
                     run.device, run.mark = key, mark
                     run.interfaces = guest_interfaces(self._lab, run.node, run.values, mark)
                     run.phase, run.phase_since, run.note = UP, time.time(), ""

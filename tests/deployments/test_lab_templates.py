@@ -2,29 +2,47 @@
 
 from __future__ import annotations
 
+import json
 import time
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from deployments.lab.isos import make_iso
 from deployments.lab.testing import RunningLab
 from tests.deployments.labclient import Client, eventually
 from tests.labfixture import LabFactory, lab_factory
 
 __all__ = ["lab_factory"]
 
+NETWORK = """
+version: 2
+ethernets:
+  first:
+    match: {macaddress: "bc:24:11:00:00:07"}
+    addresses: [10.77.1.2/16]
+"""
 SEED = """
 nodes: [{name: pve1}]
 default_isos: false
 pools: [old, new]
 files:
   - {storage: local, name: base.qcow2, content: import, virtual_size: 2147483648}
-  - {storage: local, name: user.yaml, content: snippets, text: "#cloud-config\\n"}
+  - {storage: local, name: user.yaml, content: snippets, text: "#cloud-config\\nhostname: told\\n"}
+  - {storage: local, name: net.yaml, content: snippets, text: NETWORK}
 guests:
   - {vmid: 900, node: pve1, config: {name: golden, scsi0: "local:2"}}
-  - {vmid: 901, node: pve1, config: {name: plain, scsi0: "local:2", ide2: "local:cloudinit"}}
-"""
+  - vmid: 901
+    node: pve1
+    config:
+      name: plain
+      scsi0: "local:2"
+      ide2: "local:cloudinit"
+      net0: "virtio=BC:24:11:00:00:07,bridge=vmbr0"
+      ipconfig0: ip=10.77.0.7/16
+""".replace("NETWORK", json.dumps(NETWORK))
 NODE = "/nodes/pve1"
 
 
@@ -44,6 +62,18 @@ def progress(client: Client, upid: str) -> list[str]:
 
 def volumes(client: Client, storage: str = "local") -> set[str]:
     return {row["volid"] for row in client.get(f"{NODE}/storage/{storage}/content")}
+
+
+def addresses(lab: RunningLab, vmid: int) -> list[str]:
+    def known() -> list[str]:
+        (run,) = (run for run in lab.snapshot()["running"] if run["vmid"] == vmid)
+        return [address for card in run["interfaces"] for address in card["addresses"]]
+
+    return list(eventually(known))
+
+
+def hostname(client: Client, vmid: int) -> str:
+    return str(client.get(f"{NODE}/qemu/{vmid}/agent/get-host-name")["result"]["host-name"])
 
 
 def begin_clone(client: Client, source: int, newid: int, **more: Any) -> str:
@@ -163,10 +193,45 @@ def test_snippets_are_listed_and_named_by_a_machine(golden: RunningLab) -> None:
     rows = client.get(f"{NODE}/storage/local/content", content="snippets")
 
     assert [(row["volid"], row["content"], row["format"]) for row in rows] == [
-        ("local:snippets/user.yaml", "snippets", "snippet")
+        ("local:snippets/net.yaml", "snippets", "snippet"),
+        ("local:snippets/user.yaml", "snippets", "snippet"),
     ]
     client.call("PUT", f"{NODE}/qemu/901/config", cicustom="user=local:snippets/user.yaml")
     assert client.task("POST", f"{NODE}/qemu/901/status/start") == "OK"
+
+
+def test_an_image_takes_what_a_cidata_iso_says(golden: RunningLab, tmp_path: Path) -> None:
+    client = Client(golden)
+    documents = {"user-data": "#cloud-config\n", "meta-data": "local-hostname: seeded\n"}
+    make_iso(tmp_path / "seed.iso", "cidata", {**documents, "network-config": NETWORK})
+    assert client.upload("pve1", "local", tmp_path / "seed.iso") == "OK"
+    client.call("PUT", f"{NODE}/qemu/901/config", ide2="local:iso/seed.iso,media=cdrom", agent="1")
+
+    assert client.task("POST", f"{NODE}/qemu/901/status/start") == "OK"
+
+    assert addresses(golden, 901) == ["10.77.1.2/16"]
+    assert hostname(client, 901) == "seeded"
+
+
+def test_an_image_takes_what_snippets_say(golden: RunningLab) -> None:
+    client = Client(golden)
+    named = "user=local:snippets/user.yaml,network=local:snippets/net.yaml"
+    client.call("PUT", f"{NODE}/qemu/901/config", cicustom=named, agent="1")
+
+    assert client.task("POST", f"{NODE}/qemu/901/status/start") == "OK"
+
+    assert addresses(golden, 901) == ["10.77.1.2/16"]
+    assert hostname(client, 901) == "told"
+
+
+def test_an_image_takes_its_options_where_nothing_else_is_said(golden: RunningLab) -> None:
+    client = Client(golden)
+    client.call("PUT", f"{NODE}/qemu/901/config", agent="1")
+
+    assert client.task("POST", f"{NODE}/qemu/901/status/start") == "OK"
+
+    assert addresses(golden, 901) == ["10.77.0.7/16"]
+    assert hostname(client, 901) == "plain"
 
 
 def test_a_machine_is_moved_from_pool_to_pool_only_when_asked(golden: RunningLab) -> None:
