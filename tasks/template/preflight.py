@@ -90,8 +90,7 @@ def check_template(
             release.result(),
             right_findings(seen, allowed.result(), who),
             node_findings(seen.touching, inventory),
-            order_findings(seen),
-            number_findings(seen, inventory, found),
+            _standing(seen, inventory, found),
             _pools(seen, inventory),
             place_findings(seen, inventory),
             bridge_findings(carded, {node: job.result() for node, job in switches.items()}),
@@ -105,6 +104,25 @@ def check_template(
             rebuild_findings(seen),
             image.result(),
         )
+
+
+def standing_findings(
+    environment: Environment,
+    inventory: Inventory,
+    found: Sequence[FoundGuest],
+    stages: frozenset[str],
+) -> tuple[Finding, ...]:
+    """The part that forbids to begin in any case, from what was read already. No call.
+
+    Numbers and names that somebody else has, and stages that need what no stage makes; the same
+    findings as in ``check_template``. ``found``: the guests of the cluster, of which those with a
+    declared number matter.
+    """
+    return joined(_standing(scope(environment, found, stages), inventory, found))
+
+
+def _standing(seen: Scope, inventory: Inventory, found: Sequence[FoundGuest]) -> list[Finding]:
+    return [*order_findings(seen), *number_findings(seen, inventory, found)]
 
 
 def _image(client: Client, seen: Scope, inventory: Inventory) -> Sequence[Finding]:
