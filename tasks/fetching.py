@@ -48,11 +48,14 @@ class NothingThere(OriginError):
 
 @dataclass(frozen=True)
 class Words:
-    """How a file is called in messages: ``thing``, and the keys of its origin and checksum."""
+    """What messages say of a file: what it is, and the key in the manifest of its origin.
+
+    ``mismatch``: what to do about a wrong checksum.
+    """
 
     thing: str
     origin: str
-    checksum: str
+    mismatch: str = ""
 
 
 def is_url(origin: str) -> bool:
@@ -129,8 +132,7 @@ def wrong_checksum(what: str, found: str, wanted: Digest, words: Words) -> Origi
     """The error for a file whose checksum, ``found`` in hex, is not the wanted one."""
     name = {"sha256": "SHA-256", "sha512": "SHA-512"}[wanted.algorithm]
     return OriginError(
-        f"{what} has the {name} {found}, and the manifest asks for {wanted.hex}",
-        advice=f"compare {words.checksum} with what the publisher says",
+        f"{what} has the {name} {found}, and {wanted.hex} is asked for", advice=words.mismatch
     )
 
 
@@ -140,9 +142,7 @@ def probe(url: str, words: Words) -> int | None:
     Raises NothingThere where the server says that there is nothing.
     """
     try:
-        with requests.head(
-            url, headers=_HEADERS, allow_redirects=True, timeout=_PROBE
-        ) as answer:
+        with requests.head(url, headers=_HEADERS, allow_redirects=True, timeout=_PROBE) as answer:
             if answer.status_code in {404, 410}:
                 _refuse(answer, url, words)
             return int(answer.headers.get("Content-Length") or 0) if answer.ok else None

@@ -25,7 +25,7 @@ from tasks.fetching import (
     wrong_checksum,
 )
 from tasks.image.formats import Format, Packing, is_packed
-from tasks.image.origin import WORDS, kind_here, plain_format
+from tasks.image.origin import WORDS, kind_here, plain_format, words_of
 from tasks.image.unpack import unpack
 
 _CACHE: Final = "the cache of disk images"
@@ -51,7 +51,7 @@ class Content(Model):
 def local_disk(source: ImageSource, digest: Digest, on_progress: Progress) -> LocalDisk:
     """The image, fetched and unpacked if need be. Raises OriginError: not to be had, no image."""
     path = (
-        fetched(source.origin, digest, on_progress)
+        fetched(source, digest, on_progress)
         if is_url(source.origin)
         else given(Path(source.origin), digest, on_progress)
     )
@@ -74,11 +74,14 @@ def is_fetched(digest: Digest) -> bool:
     return _cached(digest, "image").exists()
 
 
-def fetched(url: str, digest: Digest, on_progress: Progress) -> Path:
-    """The file behind a URL in the cache, from an earlier fetch or from now. Raises OriginError."""
+def fetched(source: ImageSource, digest: Digest, on_progress: Progress) -> Path:
+    """The file behind the image's URL in the cache, from an earlier fetch or from now.
+
+    Raises OriginError.
+    """
     target = _cached(digest, "image")
     with keeping_cache(_CACHE), alone(target, on_progress, _WAITING):
-        return fetch_into(target, url, digest, WORDS, on_progress)
+        return fetch_into(target, source.origin, digest, words_of(source), on_progress)
 
 
 def given(path: Path, digest: Digest, on_progress: Progress) -> Path:

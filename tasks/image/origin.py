@@ -25,12 +25,25 @@ from tasks.image.qcow2 import beyond_end
 from tasks.image.signed import verified
 from tasks.image.sums import find_sum
 
-WORDS: Final = Words("disk image", "`image.url`", "`image.checksum`")
-_LIST: Final = Words("list of checksums", "`image.checksums`", "`image.checksum`")
-_SIGNATURE: Final = Words("signature", "`image.signature`", "`image.checksum`")
+WORDS: Final = Words(
+    "disk image", "`image.url`", "compare `image.checksum` with what the publisher says"
+)
+_LISTED: Final = Words(
+    "disk image",
+    "`image.url`",
+    "the publisher's list and image do not fit together: the release may just be changing; try "
+    "again in a while",
+)
+_LIST: Final = Words("list of checksums", "`image.checksums`")
+_SIGNATURE: Final = Words("signature", "`image.signature`")
 _LIST_MOST: Final = 4 * MIB
 _SIGNATURE_MOST: Final = MIB
 _OTHER_CHARACTERS: Final = re.compile(r"[^-a-zA-Z0-9_.]+")
+
+
+def words_of(source: ImageSource) -> Words:
+    """What messages say of that image."""
+    return WORDS if source.checksum is not None or source.sums is None else _LISTED
 
 
 def digest_of(source: ImageSource, on_progress: Progress) -> Digest:

@@ -28,7 +28,7 @@ from tasks.errors import StageError
 from tasks.fetching import OriginError, alone, file_name, is_url, keeping_cache, probe, shown
 from tasks.image.formats import Format, Kind, is_packed, kind_by_name
 from tasks.image.local import LocalDisk, local_disk, packed_content
-from tasks.image.origin import WORDS, kind_here, kind_there, stem
+from tasks.image.origin import WORDS, kind_here, kind_there, stem, words_of
 from tasks.progress import Meter
 from tasks.stage import Outcome, done, unchanged
 
@@ -138,7 +138,7 @@ class Job:
         except WrongChecksum as error:
             raise StageError(
                 f"{shown(self.source.origin)}: {error.message}",
-                advice="compare `image.checksum` with what the publisher says",
+                advice=words_of(self.source).mismatch,
             ) from None
         except (PermissionDenied, NotSupported, TaskFailed) as error:
             # The rest of the message is the log of the node's task, which has the whole URL.

@@ -45,7 +45,7 @@ __all__ = [
     "shown",
 ]
 
-_WORDS: Final = Words("ISO", "`iso.source`", "`iso.checksum`")
+_WORDS: Final = Words("ISO", "`iso.source`", "compare `iso.checksum` with what the publisher says")
 _WAITING: Final = "prepares the same ISO"
 
 

@@ -190,6 +190,15 @@ def test_templates_share_an_image_and_each_node_has_its_own(place: Place, web: W
     assert stored(place, volid, NODES[1]).read_bytes() == data
 
 
+def test_nodes_that_share_a_storage_share_the_image(place: Place, web: Web) -> None:
+    data = qcow2(place.number)
+    wanted = source(
+        place, web.put("a.qcow2", data), checksum=sha256(data), storage="shared", fetch="here"
+    )
+    ended = [provided(place, wanted, node=node)[0].status for node in NODES]
+    assert ended == ["done", "unchanged", "unchanged"]
+
+
 def test_a_new_image_stands_beside_the_old_one(place: Place, web: Web) -> None:
     old, new = qcow2(place.number), qcow2(-place.number)
     _, first = provided(place, source(place, web.put("a.qcow2", old), checksum=sha256(old)))

@@ -397,6 +397,19 @@ def test_a_checksum_is_looked_up_in_the_publishers_list(place: Place, web: Web) 
     assert len(web.fetches("SHA512SUMS")) == 1
 
 
+@pytest.mark.parametrize("fetch", ["auto", "here"])
+def test_an_image_that_does_not_fit_its_publishers_list_is_not_the_operators_mistake(
+    place: Place, web: Web, fetch: str
+) -> None:
+    url = web.put("a.qcow2", qcow2(place.number))
+    sums = web.put("SUMS", f"{'a' * 64}  a.qcow2\n".encode())
+
+    with pytest.raises(StageError) as refused:
+        provided(place, source(place, url, sums=sums, fetch=fetch))
+
+    assert "the release may just be changing" in (refused.value.advice or "")
+
+
 def test_a_list_that_does_not_name_the_file_is_refused(place: Place, web: Web) -> None:
     url = web.put("a.qcow2", qcow2(place.number))
     sums = web.put("SUMS", f"{'a' * 64}  b.qcow2\n".encode())
