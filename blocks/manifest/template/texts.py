@@ -9,6 +9,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
 from blocks.manifest.faults import Fault
 from blocks.manifest.reader import compose
@@ -27,6 +28,8 @@ _BEGINNINGS = (
     "#cloud-boothook",
     "#part-handler",
 )
+_PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_/.-]*(?: [A-Za-z0-9_/.-]+)*")
+_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
 _KEYS = ("user_data", "vendor_data", "network_config")
 
 
@@ -88,11 +91,24 @@ def _document(item: Item, *, network: bool, files: list[Path]) -> tuple[Item, st
 
 def _dumped(document: Any) -> str:
     out = io.StringIO()
-    yaml = YAML(typ="safe", pure=True)
+    yaml = YAML(typ="rt", pure=True)
     yaml.default_flow_style = False
     yaml.width = 4096
-    yaml.dump(document, out)
+    yaml.dump(_quoted(document), out)
     return out.getvalue()
+
+
+def _quoted(value: Any) -> Any:
+    """The same with quotes around every text that YAML 1.1, which cloud-init reads, takes for
+    something else: ``yes``, ``012``, ``1:30``.
+    """
+    if isinstance(value, dict):
+        return {_quoted(key): _quoted(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_quoted(each) for each in value]
+    if isinstance(value, str) and (not _PLAIN.fullmatch(value) or value.lower() in _WORDS):
+        return DoubleQuotedScalarString(value)
+    return value
 
 
 def _check(text: Any, where: str, *, network: bool) -> None:
