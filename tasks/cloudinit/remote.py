@@ -67,7 +67,9 @@ def _ssh(
             advice="set cloud_init.snippet_host.host and .user to plain names",
         )
     options = ["BatchMode=yes", f"ConnectTimeout={CONNECT_SECONDS}", "ServerAliveInterval=15"]
-    command = ["ssh", "-T", "-p", str(host.port), "-l", host.user]
+    # The usual port is left to the caller's own settings.
+    port = [] if host.port == 22 else ["-p", str(host.port)]
+    command = ["ssh", "-T", *port, "-l", host.user]
     command += [word for option in options for word in ("-o", option)]
     command += ["--", target, f"exec sh -c {shlex.quote(script)}"]
     try:
@@ -112,10 +114,14 @@ def _refused(
     }
     if done.returncode in known:
         message, advice = known[done.returncode]
-        return StageError(message, advice=advice)
+        error = StageError(message, advice=advice)
+        error.transient = done.returncode == _TORN
+        return error
     said = done.stderr.decode(errors="replace").strip().splitlines()
     why = said[-1][:300] if said else f"it ended with {done.returncode}"
-    return StageError(f"{login} does not work: {why}", advice=_login_advice(why, login))
+    error = StageError(f"{login} does not work: {why}", advice=_login_advice(why, login))
+    error.transient = any(word in why.lower() for word in ("timed out", "reset", "closed by"))
+    return error
 
 
 def _login_advice(why: str, login: str) -> str:
