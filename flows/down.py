@@ -26,7 +26,7 @@ from flows.parameters import (
     Yes,
 )
 from flows.progress import listener
-from flows.removal import Removal, label_of, plan_removal
+from flows.removal import Removal, job_names, label_of, plan_removal
 from flows.results import DownResult
 from flows.running import run_locally
 from flows.runtime import warm
@@ -81,7 +81,7 @@ def down(
                 on_event=listener(),
             )
             troubles = happen("on_teardown_success", everyone) if fleet.ok else ()
-            guests = set(map(label_of, removal.guests))
+            guests = set(job_names(removal.guests).values())
             gone = tuple(node.node for node in fleet.nodes if node.ok)
             result = DownResult(
                 env=here.environment.name,
@@ -109,35 +109,35 @@ def swept(removal: Removal, labels: Collection[str]) -> tuple[str, ...]:
 
 
 def down_jobs(run: RunRef, removal: Removal, *, force: bool) -> tuple[NodeJob, ...]:
-    """One job a guest, in the order of removal: the guest, then its seeds."""
+    """One job a guest, in the order of removal: the guest, then its seeds.
+
+    Seeds of several guests with one label, and of none, have a job of their own.
+    """
+    names = job_names(removal.guests)
     jobs = []
     for owner in removal.guests:
-        users = tuple((label_of(user), "destroy") for user in removal.guests if uses(user, owner))
+        name = names[owner.row.vmid]
+        users = tuple(
+            (names[user.row.vmid], "destroy") for user in removal.guests if uses(user, owner)
+        )
         target = Target.of(owner, shares=owner.row.vmid in removal.sharing)
-        jobs.append(
-            NodeJob(
-                node=label_of(owner),
-                run=run,
-                stages=(
-                    StageCall(
-                        name="destroy",
-                        act=destroy.call(target, force),
-                        cancel=destroy.cancel,
-                        after=users,
-                    ),
-                    StageCall(name="sweep", act=sweep.call(), cancel=sweep.cancel),
-                ),
+        stages = [
+            StageCall(
+                name="destroy", act=destroy.call(target, force), cancel=destroy.cancel, after=users
             )
-        )
+        ]
+        if name == label_of(owner):
+            stages.append(StageCall(name="sweep", act=sweep.call(), cancel=sweep.cancel))
+        jobs.append(NodeJob(node=name, run=run, stages=tuple(stages)))
     alone = {seed.name.guest for seed in removal.seeds} - {job.node for job in jobs}
-    jobs += [
-        NodeJob(
-            node=label,
-            run=run,
-            stages=(StageCall(name="sweep", act=sweep.call(), cancel=sweep.cancel),),
+    for label in sorted(alone):
+        owners = tuple(
+            (names[found.row.vmid], "destroy")
+            for found in removal.guests
+            if label_of(found) == label
         )
-        for label in sorted(alone)
-    ]
+        call = StageCall(name="sweep", act=sweep.call(), cancel=sweep.cancel, after=owners)
+        jobs.append(NodeJob(node=label, run=run, stages=(call,)))
     return tuple(jobs)
 
 
@@ -176,7 +176,7 @@ def main(
         show_findings(removal.findings)
         if dry_run or not (removal.guests or removal.seeds):
             if json:
-                gone = tuple(label_of(found) for found in removal.guests)
+                gone = tuple(job_names(removal.guests).values())
                 seeds = tuple(seed.volume.volid for seed in removal.seeds)
                 would = DownResult(env=name, run_id="", ok=True, removed=gone, swept=seeds)
                 print_json(would.model_dump(mode="json"))

@@ -40,6 +40,18 @@ def label_of(found: FoundGuest) -> str:
     return found.mark.guest if found.mark else str(found.row.vmid)
 
 
+def job_names(guests: Sequence[FoundGuest]) -> dict[int, str]:
+    """A name for each guest's part of a run: its label, with its number where several share one.
+
+    Generations of a template do.
+    """
+    labels = [label_of(found) for found in guests]
+    return {
+        found.row.vmid: label if labels.count(label) == 1 else f"{label}-{found.row.vmid}"
+        for found, label in zip(guests, labels, strict=True)
+    }
+
+
 def plan_removal(
     client: Client,
     everyone: Environment,

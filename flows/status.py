@@ -11,16 +11,18 @@ from rich.table import Table
 from blocks.manifest.environment import Environment
 from blocks.manifest.guest import Guest
 from blocks.manifest.plans import Action
+from blocks.manifest.recipe import TEMPLATE
 from blocks.model import Model
 from blocks.proxmox.client import Client
-from blocks.proxmox.inventory import Inventory
+from blocks.proxmox.inventory import Inventory, read_inventory
 from flows.opening import reading
 from flows.parameters import ClusterName, Json, Manifest, Only
 from flows.plan_text import counted
 from flows.removal import label_of
 from flows.terminal import faults_shown, out, print_json, show_notices
-from tasks.found import all_guests, of_environment
+from tasks.found import FoundGuest, all_guests, of_environment
 from tasks.survey import Survey, survey
+from tasks.template.seen import as_it_is
 
 app = App(name="python -m flows.status", help=__doc__, help_format="plaintext", version_flags=[])
 
@@ -90,10 +92,16 @@ def undeclared(
             power=guest.row.status,
             state="undeclared",
             run=guest.mark.run if guest.mark else None,
-            differences=("no longer in the manifest",),
+            differences=(
+                "an older generation" if _is_generation(guest) else "no longer in the manifest",
+            ),
         )
         for guest in sorted(of_environment(found, everyone.name), key=lambda guest: guest.row.vmid)
     )
+
+
+def _is_generation(found: FoundGuest) -> bool:
+    return found.mark is not None and found.mark.guest == TEMPLATE and found.row.template
 
 
 @app.default
@@ -112,9 +120,12 @@ def main(
     """
     with faults_shown(), reading(manifest, cluster, only) as here:
         show_notices(here.client.notices)
-        seen = survey(here.client, here.environment, cluster=here.connection.label)
-        rows = [guest_status(guest, seen) for guest in here.environment.guests]
-        strays = () if only else undeclared(here.client, here.everyone, seen.inventory)
+        environment = here.environment
+        if environment.recipe is not None:
+            environment = as_it_is(here.client, read_inventory(here.client), environment)
+        seen = survey(here.client, environment, cluster=here.connection.label)
+        rows = [guest_status(guest, seen) for guest in environment.guests]
+        strays = () if only else undeclared(here.client, environment, seen.inventory)
         rows.extend(strays)
         if json:
             print_json([row.model_dump(mode="json") for row in rows])

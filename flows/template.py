@@ -216,21 +216,17 @@ def nothing_done(
     here: Session, seen: TemplateSurvey, chosen: Sequence[str], run_id: str = ""
 ) -> TemplateResult:
     """The result where everything is there already."""
-    result = template_result(
+    return template_result(
         here.environment.name,
         run_id,
         seen.template,
-        (),
+        seen.clones,
         FleetResult(()),
         chosen=chosen,
         preflight=StageLine(name="preflight", status="unchanged", detail="nothing to check"),
         clone_seconds=0.0,
         api_calls=here.client.calls.total(),
     )
-    if "clones" not in chosen or not seen.clones:
-        return result
-    line = StageLine(name="clones", status="unchanged", detail=f"{len(seen.clones)} unchanged")
-    return result.model_copy(update={"stages": (*result.stages[:-1], line)})
 
 
 @app.command

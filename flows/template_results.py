@@ -76,9 +76,9 @@ def template_result(
     nodes = {node.node: node for node in fleet.nodes}
     own = nodes.get(template.label)
     results = tuple(
-        guest_result(clone, nodes[clone.label], [nodes[clone.label]])
-        for clone in clones
-        if clone.label in nodes
+        guest_result(clone, way, [way] if way else [])
+        for clone in (clones if "clones" in chosen else ())
+        for way in (nodes.get(clone.label),)
     )
     lines = []
     for name in STAGES:

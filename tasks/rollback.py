@@ -247,6 +247,9 @@ def set_back(client: Client, env: str, entry: Entry) -> tuple[list[str], list[st
     left = [k for k, v in (entry.after or {}).items() if now.get(k) != v]
     before = {k: v for k, v in entry.before.items() if k not in left and now.get(k) != v}
     values: dict[str, Any] = {k: v for k, v in before.items() if v is not None}
+    boot = entry.before.get("boot")
+    if boot is not None and "boot" not in left and any(k.startswith("ide") for k in values):
+        values["boot"] = boot  # an ISO put back is appended to the order (12b-hardware-running)
     added = [k for k, v in before.items() if v is None and k in now]
     digest = {"digest": now["digest"]} if "digest" in now else {}
     for part in in_turn(values):

@@ -30,7 +30,7 @@ SHARED_POLL = 1.0
 """Seconds between two reads of the shared list at most: one call serves all, so it may be often."""
 OWN_POLL = 5.0
 """Seconds between two reads of a task's own status while the shared list shows the task."""
-LOG_POLL = 1.0
+LOG_POLL = 2.0
 """Seconds between two reads of a log that is followed, at least: it is for people."""
 SHARED_FROM = 3
 """Waiting threads from which on one list serves better than a status each."""

@@ -12,6 +12,7 @@ from blocks.manifest.environment import Environment
 from blocks.manifest.guest import Guest
 from blocks.manifest.plans import Change
 from blocks.manifest.recipe import TEMPLATE, Recipe
+from blocks.proxmox.client import Client
 from blocks.proxmox.errors import NotFound, PermissionDenied
 from blocks.proxmox.inventory import GuestRow, Inventory, guest_config, read_inventory
 from tasks.findings import Finding, error
@@ -175,3 +176,21 @@ def with_template(environment: Environment, template: Guest) -> Environment:
     """The environment with another generation in the template's place."""
     others = tuple(guest for guest in environment.guests if guest.label != TEMPLATE)
     return environment.model_copy(update={"guests": (template, *others)})
+
+
+def as_it_is(client: Client, inventory: Inventory, environment: Environment) -> Environment:
+    """The environment with its newest generation in the template's place, where there is one.
+
+    No call for what is no template, or is never rebuilt.
+    """
+    recipe = environment.recipe
+    if recipe is None or recipe.rebuild.when == "never":
+        return environment
+    if all(guest.label != TEMPLATE for guest in environment.guests):
+        return environment
+    generations = find_generations(client, inventory, environment)
+    if not generations:
+        return environment
+    newest = generations[0]
+    found = {"vmid": newest.vmid, "node": newest.node, "name": newest.name}
+    return with_template(environment, recipe.template.model_copy(update=found))

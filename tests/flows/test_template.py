@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from blocks.units import GIB
 from tests.environments import NODES, Place
 from tests.flows.commands import Commands, flow_run, states
 from tests.templates import Golden
@@ -240,3 +241,66 @@ def test_down_removes_the_clones_and_then_the_template(
 
     there = set(map(int, golden.place.lab.snapshot()["guests"]))
     assert not {golden.vmid, golden.vmid + 1} & there
+
+
+def rebuilt(golden: Golden, image: Path, *, keep: int, clones: int = 0) -> dict[str, Any]:
+    first = golden.vmid + 10
+    return golden.document(
+        image,
+        clones,
+        rebuild={"when": "on-new-image", "keep": keep, "vm_ids": f"{first}-{first + 3}"},
+        vm_id=first,
+        alias={"tag": f"{golden.name}-current"},
+    )
+
+
+def templates_of(golden: Golden) -> dict[int, dict[str, Any]]:
+    """Generations by number, with their configuration."""
+    there = sorted(map(int, golden.place.lab.snapshot()["guests"]))
+    numbers = range(golden.vmid + 10, golden.vmid + 14)
+    return {vmid: config(golden, vmid) for vmid in there if vmid in numbers}
+
+
+def test_a_new_image_makes_a_new_generation_that_takes_the_alias(
+    golden: Golden, image: Path, tmp_path: Path, run: Commands
+) -> None:
+    run.good("template", "build", golden.write(rebuilt(golden, image, keep=2)), *RUN)
+    newer = golden.image_file(tmp_path / "newer", size=2 * GIB)
+    manifest = golden.write(rebuilt(golden, newer, keep=2))
+
+    run.good("template", "build", manifest, *RUN)
+
+    first, second = templates_of(golden).values()
+    assert first["template"] == second["template"] == 1
+    assert first["name"] != second["name"]
+    assert f"{golden.name}-current" in second["tags"]
+    assert f"{golden.name}-current" not in first.get("tags", "")
+    said = run.good("status", manifest)
+    assert "an older generation" in said.out
+
+    run.good("down", manifest, "--yes")
+    assert templates_of(golden) == {}
+
+
+def test_generations_beyond_those_kept_go_unless_a_linked_clone_needs_them(
+    golden: Golden, image: Path, tmp_path: Path, run: Commands
+) -> None:
+    document = rebuilt(golden, image, keep=1, clones=1)
+    document["spec"]["disk"]["storage"] = "local"
+    document["spec"]["clones"][0]["mode"] = "linked"
+    run.good("template", "build", golden.write(document), *RUN)
+    (old,) = templates_of(golden)
+    document["spec"]["image"]["path"] = str(golden.image_file(tmp_path / "newer", size=2 * GIB))
+
+    said = run.good("template", "build", golden.write(document), *RUN)
+
+    assert old in templates_of(golden)
+    assert len(templates_of(golden)) == 2
+    assert "stays" in "\n".join(said.json()["warnings"])
+
+    document["spec"]["clones"][0]["mode"] = "full"
+    run.good("down", golden.write(document), "--yes", "--only", f"c1-{golden.place.number}")
+    document["spec"]["image"]["path"] = str(golden.image_file(tmp_path / "newest", size=3 * GIB))
+    run.good("template", "build", golden.write(document), *RUN)
+    assert old not in templates_of(golden)
+    assert len(templates_of(golden)) == 1
