@@ -19,15 +19,16 @@ from tasks.live import Live, config_path, is_running, unless_changed
 from tasks.plan import update_params
 from tasks.session import Session, session
 from tasks.stage import Outcome, RunRef, done, stage, unchanged
-from tasks.template.convert import is_template
+from tasks.template.convert import is_template, refuse_turned_back
 from tasks.template.disks import (
     new_volumes,
     refuse_too_small,
     require_root_disk,
+    same_size,
     unused_volumes,
     useless_slots,
 )
-from tasks.template.following import configure_in_task, wait_for_another_try
+from tasks.template.following import configure_in_task, wait_for_earlier
 from tasks.template.passthrough import device_notes, refuse_devices
 
 
@@ -43,6 +44,7 @@ def configure(run: RunRef, node: str) -> Outcome:
     live = here.require(guest)
     if is_template(live):
         return unchanged(f"VM {guest.vmid} is a template", warnings=outdated(here, guest, live))
+    refuse_turned_back(guest, live)
     refuse_devices(here, guest)
     live, cleaned, warnings = clean(here, guest, live)
     live, made, more = add_volumes(here, guest, live)
@@ -77,11 +79,11 @@ def outdated(here: Session, guest: Guest, live: Live) -> tuple[str, ...]:
 def clean(here: Session, guest: Guest, live: Live) -> tuple[Live, tuple[str, ...], tuple[str, ...]]:
     """Remove volumes that an earlier try left: the guest as it is then, work, warnings.
 
-    Only of a machine that carries our mark and was never finished, and only volumes that are named
-    after it; of those in no drive only such as have the size of the image or of a declared disk.
-    Everything else is left alone and told. No call where there is nothing to clean.
+    Only of a machine of ours that was never finished, and only volumes that are named after it; of
+    those in no drive only such as have the size of the image or of a declared disk. Everything else
+    is left alone and told. No call where there is nothing to clean.
     """
-    slots = useless_slots(guest, live.config) if not live.ready else ()
+    slots = useless_slots(guest, live.config)
     if slots and is_running(here.client, guest):
         raise StageError(
             f"VM {guest.vmid} runs, and must not while these are made anew: {', '.join(slots)}",
@@ -97,7 +99,7 @@ def clean(here: Session, guest: Guest, live: Live) -> tuple[Live, tuple[str, ...
     unused = unused_volumes(live.config)
     if not unused:
         return live, tuple(work), ()
-    ours = _leftovers(here, guest, live, unused)
+    ours = _leftovers(here, guest, unused)
     if ours:
         here.client.run(
             "PUT", config_path(guest), delete=",".join(ours), **unless_changed(live.config)
@@ -112,9 +114,7 @@ def clean(here: Session, guest: Guest, live: Live) -> tuple[Live, tuple[str, ...
     return live, tuple(work), warnings
 
 
-def _leftovers(here: Session, guest: Guest, live: Live, unused: dict[str, str]) -> dict[str, str]:
-    if live.ready:
-        return {}
+def _leftovers(here: Session, guest: Guest, unused: dict[str, str]) -> dict[str, str]:
     mine = {slot: volume for slot, volume in unused.items() if owner_of(volume) == guest.vmid}
     sizes = {disk.size for disk in guest.disks} | {image_size(here, guest)}
     rows = [
@@ -122,7 +122,7 @@ def _leftovers(here: Session, guest: Guest, live: Live, unused: dict[str, str]) 
         for storage in sorted({storage_of(volume) for volume in mine.values()})
         for row in storage_content(here.client, guest.node, storage, "images")
     ]
-    fitting = {row.volid for row in rows if row.size in sizes}
+    fitting = {row.volid for row in rows if any(same_size(row.size, size) for size in sizes)}
     return {slot: volume for slot, volume in mine.items() if volume in fitting}
 
 
@@ -134,7 +134,7 @@ def add_volumes(
     job = f"importing the image into {root.slot}"
     image = None
     if root.slot not in live.config:
-        if wait_for_another_try(here.client, guest, job):
+        if wait_for_earlier(here.client, guest, "qmconfig", job):
             live = here.require(guest)
         if root.slot not in live.config:
             refuse_too_small(guest, root, image_size(here, guest))

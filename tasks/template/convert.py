@@ -11,9 +11,11 @@ from tasks.errors import StageError
 from tasks.live import Live, config_path, unless_changed
 from tasks.session import Session, session
 from tasks.stage import Outcome, RunRef, done, stage, unchanged
-from tasks.template.disks import root_disk
+from tasks.template.disks import root_disk, volume_in
+from tasks.template.following import wait_for_earlier
 
 _FIRMWARE_DISKS = ("efidisk0", "tpmstate0")
+_JOB = "converting to a template"
 
 
 @stage("template", retries=3)
@@ -26,16 +28,19 @@ def convert(run: RunRef, node: str) -> Outcome:
     guest = here.guest(node)
     live = here.require(guest)
     detail = f"VM {guest.vmid} ({guest.name}) is a template"
-    work: list[str] = []
+    if is_template(live) and live.ready:
+        return unchanged(detail)
+    refuse_turned_back(guest, live)
     if not is_template(live):
-        stopped = to_template(here, guest, live)
-        work.append("stopped and converted" if stopped else "converted")
+        to_template(here, guest, live)
         live = here.require(guest)
-        refuse_unconverted(guest, live)
-    if not live.ready:
-        set_ready(here, guest, live)
-        work.append("marked as ready")
-    return done(f"{detail}: {', '.join(work)}") if work else unchanged(detail)
+    if unconverted(guest, live):
+        # The server sets the flag first and renames the volumes then.
+        wait_for_earlier(here.client, guest, "qmtemplate", _JOB)
+        live = here.require(guest)
+    refuse_unconverted(guest, live)
+    set_ready(here, guest, live)
+    return done(detail)
 
 
 def is_template(live: Live) -> bool:
@@ -43,8 +48,22 @@ def is_template(live: Live) -> bool:
     return bool(int(live.config.get("template", 0)))
 
 
-def to_template(here: Session, guest: Guest, live: Live) -> bool:
-    """Power off and convert; whether it ran. Raises StageError or ProxmoxError."""
+def refuse_turned_back(guest: Guest, live: Live) -> None:
+    """Refuse what was a finished template and is none any more. Raises StageError."""
+    if live.ready and not is_template(live):
+        raise StageError(
+            f"VM {guest.vmid} was a finished template, and somebody has turned it back into a VM",
+            advice=f"make it a template again (`qm set {guest.vmid} --template 1` on the node), or "
+            "remove it and build it again",
+        )
+
+
+def to_template(here: Session, guest: Guest, live: Live) -> None:
+    """Power off and convert. Raises StageError or ProxmoxError."""
+    if wait_for_earlier(here.client, guest, "qmtemplate", _JOB):
+        live = here.require(guest)
+        if is_template(live):
+            return
     disk = root_disk(guest)
     if disk is not None and disk.slot not in live.config:
         raise StageError(
@@ -59,9 +78,8 @@ def to_template(here: Session, guest: Guest, live: Live) -> bool:
         )
     mark = live.mark or here.mark(guest)
     target = Target(node=guest.node, kind=guest.kind, vmid=guest.vmid, mark=mark)
-    ran = power_off(here.client, target, force=False)
+    power_off(here.client, target, force=False)
     here.client.run("POST", f"{target.path}/template")
-    return ran
 
 
 def snapshots(here: Session, guest: Guest) -> tuple[str, ...]:
@@ -75,24 +93,34 @@ def snapshots(here: Session, guest: Guest) -> tuple[str, ...]:
     return tuple(sorted(str(row["name"]) for row in rows if row["name"] != "current"))
 
 
-def refuse_unconverted(guest: Guest, live: Live) -> None:
-    """Raise StageError unless the guest is a template with base volumes (06b-template-conversion).
+def unconverted(guest: Guest, live: Live) -> tuple[str, ...]:
+    """Slots whose volume is no base volume (06b-template-conversion).
 
-    A cloud-init drive and what is no disk keep their names.
+    A cloud-init drive, and what is no disk, keep their names.
     """
+    slots = [disk.slot for disk in guest.disks if not disk.shared_with]
+    found = {slot: volume_in(live.config, slot) for slot in (*slots, *_FIRMWARE_DISKS)}
+    return tuple(slot for slot, volume in found.items() if volume and not is_base(guest, volume))
+
+
+def is_base(guest: Guest, volume: str) -> bool:
+    """Whether a volume is a base volume of the guest, by its name."""
+    return f"base-{guest.vmid}-" in volume
+
+
+def refuse_unconverted(guest: Guest, live: Live) -> None:
+    """Raise StageError unless the guest is a template whose disks are base volumes."""
     if not is_template(live):
         raise StageError(
             f"VM {guest.vmid} is no template, although the task that converts it ended well",
             advice="look at the node's task log, then run the same again",
         )
-    slots = [disk.slot for disk in guest.disks if not disk.shared_with]
-    for slot in (*slots, *_FIRMWARE_DISKS):
-        volume = str(live.config.get(slot, "")).partition(",")[0]
-        if volume and f"base-{guest.vmid}-" not in volume:
-            raise StageError(
-                f"VM {guest.vmid} is a template, but {slot} is no base volume: {volume}",
-                advice=f"remove VM {guest.vmid} and build it again",
-            )
+    if slots := unconverted(guest, live):
+        raise StageError(
+            f"VM {guest.vmid} is a template, but not all of its disks are base volumes: "
+            f"{', '.join(slots)}",
+            advice=f"remove VM {guest.vmid} and build it again",
+        )
 
 
 def set_ready(here: Session, guest: Guest, live: Live) -> None:

@@ -14,7 +14,7 @@ from blocks.proxmox.properties import (
     owner_of,
     storage_of,
 )
-from blocks.units import human_size
+from blocks.units import MIB, human_size
 from tasks.errors import StageError
 from tasks.template.generations import read_name
 
@@ -100,6 +100,11 @@ def refuse_too_small(guest: Guest, disk: Disk, size: int) -> None:
             advice=f"declare {disk.slot} of {guest.name} with at least {human_size(size)}; a disk "
             "can only grow",
         )
+
+
+def same_size(found: int, wanted: int) -> bool:
+    """Whether a volume was made with that size in bytes: LVM rounds it up to extents of 4 MiB."""
+    return 0 <= found - wanted < 4 * MIB
 
 
 def volume_in(config: Config, slot: str) -> str:

@@ -1,4 +1,4 @@
-"""Long tasks on a guest's configuration: one at a time, with their progress said."""
+"""Long tasks on a guest: one at a time, with their progress said."""
 
 from __future__ import annotations
 
@@ -32,17 +32,18 @@ def configure_in_task(client: Client, guest: Guest, job: str, **params: Any) -> 
     return _wait(client, guest, str(upid), job)
 
 
-def wait_for_another_try(client: Client, guest: Guest, job: str) -> bool:
-    """Wait for a task that writes the guest's configuration now; whether there was one.
+def wait_for_earlier(client: Client, guest: Guest, kind: str, job: str) -> bool:
+    """Wait for a task of that kind that works on the guest now; whether there was one.
 
-    A connection that broke leaves the task of its call running, and a second import beside it would
-    make the disk twice. One call. Raises ProxmoxError.
+    A connection that broke leaves the task of its call running: a second import beside it would
+    make the disk twice, a second conversion would be refused. ``kind``: ``qmconfig``,
+    ``qmtemplate``. One call. Raises ProxmoxError.
     """
     rows: list[dict[str, Any]] = client.get(
-        f"/nodes/{guest.node}/tasks", vmid=guest.vmid, source="active", typefilter="qmconfig"
+        f"/nodes/{guest.node}/tasks", vmid=guest.vmid, source="active", typefilter=kind
     )
     for row in rows:
-        # How it ends is seen in the configuration.
+        # How it ended is seen in the configuration.
         with contextlib.suppress(TaskFailed):
             _wait(client, guest, str(row["upid"]), job)
     return bool(rows)

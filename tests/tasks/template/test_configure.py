@@ -39,8 +39,8 @@ UEFI = Firmware(
 
 @pytest.fixture
 def slowly(place: Place) -> Iterator[Place]:
-    """The place while imports take half a second."""
-    place.lab.set_time(scale=1, qmconfig=0.5, qmcreate=0, imgcopy=0, resize=0)
+    """The place while configurations take two seconds, until a test makes them fast again."""
+    place.lab.set_time(scale=1, qmconfig=2, qmcreate=0, imgcopy=0, resize=0)
     yield place
     place.lab.settle()
     place.lab.set_time(scale=0, qmconfig=1, qmcreate=2, imgcopy=3, resize=1)
@@ -181,6 +181,7 @@ def test_an_import_that_still_runs_is_waited_for_and_no_second_one_is_begun(
         with pytest.raises(Unreachable):
             configure.fn(here.run, "template")
         assert "scsi0" not in config(golden)
+        slowly.lab.set_time(scale=0)
         configure.fn(here.run, "template")
 
     assert slowly.volumes("disk") == [f"pve1/local-lvm:vm-{golden.vmid}-disk-0"]
@@ -196,6 +197,7 @@ def test_a_run_that_stops_stops_the_import_and_the_next_one_makes_it(slowly: Pla
         with scope(), pytest.raises(StageCancelled):
             configure.fn(here.run, "template")
         slowly.lab.settle()
+        slowly.lab.set_time(scale=0)
         assert any("DELETE /nodes/pve1/tasks/UPID:" in call for call in slowly.changes())
         assert "scsi0" not in config(golden)
         configure.fn(here.run, "template")

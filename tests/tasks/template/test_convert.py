@@ -8,16 +8,18 @@ import pytest
 
 from blocks.manifest.guest import Disk, Firmware
 from blocks.manifest.mark import read_mark
-from blocks.proxmox.errors import AlreadyExists, Locked, TaskFailed
+from blocks.proxmox.errors import AlreadyExists, Locked, TaskFailed, Unreachable
 from blocks.units import GIB
 from tasks.errors import StageError
 from tasks.stage import Outcome
+from tasks.template.configure import configure
 from tasks.template.convert import convert
 from tasks.template.create import create
 from tests.environments import OTHER_RUN, Place
 from tests.tasks.template.machines import (
     built,
     config,
+    edit,
     from_image,
     opened,
     stranger,
@@ -116,7 +118,7 @@ def test_a_running_machine_is_shut_down_first(place: Place) -> None:
 
     outcome = _converted(golden)
 
-    assert "stopped and converted" in outcome.detail
+    assert outcome.status == "done"
     assert config(golden)["template"] == 1
     assert not place.running(0)
 
@@ -165,6 +167,51 @@ def test_a_conversion_that_fails_is_told_in_the_servers_words(place: Place) -> N
         _converted(golden)
 
     assert _converted(golden).status == "done"
+
+
+def test_a_conversion_that_still_runs_is_waited_for_and_finished(place: Place) -> None:
+    golden = Golden(place)
+    _prepared(golden)
+    path = f"/nodes/pve1/qemu/{golden.vmid}/template"
+    place.lab.set_time(scale=1, qmtemplate=2)
+    place.lab.fault(method="POST", path=path, reset="after", times=1)
+    with pytest.raises(Unreachable):
+        _converted(golden)
+    place.lab.set_time(scale=0, qmtemplate=1)
+    assert config(golden).get("template") is None
+
+    outcome = _converted(golden)
+
+    assert outcome.status == "done"
+    assert place.changes() == [f"PUT /nodes/pve1/qemu/{golden.vmid}/config"]
+    assert config(golden)["template"] == 1
+
+
+def test_a_finished_template_that_was_turned_back_is_left_to_whoever_did_it(place: Place) -> None:
+    golden = Golden(place)
+    _prepared(golden)
+    _converted(golden)
+    edit(golden, template=0)
+    before = config(golden)
+    with opened(golden, from_image(golden), OTHER_RUN) as here:
+        for stage in (configure, convert):
+            with pytest.raises(StageError, match="somebody has turned it back"):
+                stage.fn(here.run, "template")
+
+    assert config(golden) == before
+
+
+def test_a_template_with_a_disk_that_is_no_base_volume_is_not_ready(place: Place) -> None:
+    golden = Golden(place)
+    _prepared(golden)
+    edit(golden, template=1)
+
+    with pytest.raises(StageError, match="not all of its disks are base volumes: scsi0"):
+        _converted(golden)
+
+    mark = read_mark(config(golden)["description"])
+    assert mark is not None
+    assert not mark.ready
 
 
 def test_a_locked_machine_is_left_and_its_lock_named(place: Place) -> None:
