@@ -59,9 +59,8 @@ class SshServer:
         clients = self.folder / "clients"
         clients.mkdir(exist_ok=True)
         wrapper = clients / "ssh"
-        wrapper.write_text(
-            f'#!/bin/sh\necho "$*" >>{self.folder}/calls\nexec {real} -F {config} "$@"\n'
-        )
+        note = f'echo "$*" >>{self.folder}/calls'
+        wrapper.write_text(f'#!/bin/sh\n{note}\nexec {CLIENT} -F {config} "$@"\n')
         wrapper.chmod(0o755)
         (self.folder / "calls").unlink(missing_ok=True)
         monkeypatch.setenv("PATH", f"{clients}:{os.environ['PATH']}")
