@@ -100,6 +100,9 @@ class GuestDisks:
             set_up(tree, json.loads(self._blobs.get(mark["setup"])), str(mark.get("hostname")))
         if mark.get("image") and run.kind == "qemu":
             _cloud_init(tree, run.values)
+            told = (run.mark or {}).get("told")
+            if told:
+                set_up(tree, told, self._lab.life.host_name(run.vmid))
         return tree
 
     def keep_setup(self, setup: dict[str, Any]) -> str:
