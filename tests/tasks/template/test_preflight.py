@@ -471,3 +471,15 @@ def test_clones_that_are_to_be_set_right_are_looked_at(golden: Golden) -> None:
     assert texts(golden, recipe(golden, wrong, template=template)) == []
     (text,) = texts(golden, recipe(golden, wrong, template=template), reconcile=True)
     assert "no bridge vmbr7" in text
+
+
+def test_more_clones_are_no_more_calls(golden: Golden) -> None:
+    few = recipe(golden, golden.clone(1))
+    many = recipe(golden, *(golden.clone(number) for number in range(1, 7)))
+
+    calls = []
+    for wanted in (few, many):
+        assert texts(golden, wanted) == []
+        calls.append(sorted(row["path"] for row in golden.place.lab.requests()))
+
+    assert calls[0] == calls[1]
