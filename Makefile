@@ -20,7 +20,7 @@ $(STAMP): requirements.lock pyproject.toml
 	  { echo "Python cannot make virtual environments here; on Debian and Ubuntu: apt-get install python3-venv"; exit 2; }
 	@echo "Installing the locked packages into $(VENV) (a minute or two the first time)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
 .PHONY: setup
@@ -39,8 +39,8 @@ test: $(STAMP) ## Run the tests
 	@$(BIN)/python -m pytest
 
 .PHONY: acceptance
-acceptance: $(STAMP) ## Boot Debian's installer from our media in QEMU (minutes; needs Debian packages)
-	@$(BIN)/python -m pytest tests/acceptance/boots.py -s -p no:cacheprovider
+acceptance: $(STAMP) ## Boot Debian's installer and a cloud image from our media in QEMU (minutes; needs Debian packages)
+	@$(BIN)/python -m pytest tests/acceptance/boots.py tests/acceptance/clouds.py -s -p no:cacheprovider
 
 .PHONY: lint
 lint: $(STAMP) ## Check style, types and the direction of imports
