@@ -36,8 +36,8 @@ def switch_alias(here: Session, guest: Guest) -> Moves:
     inventory = read_inventory(here.client)
     done: list[str] = []
     warnings: list[str] = []
-    if alias.tag is not None:
-        moves = _tag(here, guest, inventory, *parse_tags(alias.tag))
+    for tag in parse_tags(alias.tag or ""):
+        moves = _tag(here, guest, inventory, tag)
         done += moves.done
         warnings += moves.warnings
     if alias.pool is not None:

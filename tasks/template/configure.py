@@ -142,6 +142,8 @@ def add_volumes(
     missing = new_volumes(guest, live.config, image)
     if not missing:
         return live, (), ()
+    if image is None:
+        job = f"making {', '.join(sorted(missing))}"
     warnings = configure_in_task(here.client, guest, job, **missing, **unless_changed(live.config))
     made = [slot for slot in missing if slot != root.slot]
     work = [f"{image} imported into {root.slot}"] if image is not None else []

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import re
+import threading
+from collections.abc import Iterator
 from typing import Any, Final
 
 from blocks.manifest.guest import Guest
@@ -12,10 +14,12 @@ from blocks.proxmox.errors import ProxmoxError, TaskFailed
 from blocks.proxmox.waiting import is_upid
 from tasks.live import config_path
 from tasks.progress import Meter
-from tasks.stage import StageCancelled
+from tasks.stage import StageCancelled, current_scope
 
 LONG: Final = 4 * 3600.0
 """Seconds that an import may take."""
+NOTICED: Final = 0.5
+"""Seconds until a task notices that the run stops."""
 
 _TRANSFERRED = re.compile(r"transferred .*\((?P<percent>\d+)(?:\.\d+)?%\)")
 
@@ -59,9 +63,37 @@ def _wait(client: Client, guest: Guest, upid: str, job: str) -> tuple[str, ...]:
             percent = int(found["percent"])
         meter.percent(job, percent)
 
-    try:
+    with _stopped_with_the_run(client, f"/nodes/{guest.node}/tasks/{upid}"):
         return client.wait(upid, timeout=LONG, on_log=read).warnings
-    except StageCancelled:
+
+
+@contextlib.contextmanager
+def _stopped_with_the_run(client: Client, task: str) -> Iterator[None]:
+    """Stop the task when the run stops; then StageCancelled is what comes out.
+
+    A task may go on for long without a line in its log, so it is a thread that looks.
+    """
+    stop, over = current_scope().stop, threading.Event()
+
+    def interrupt() -> None:
         with contextlib.suppress(ProxmoxError):
-            client.delete(f"/nodes/{guest.node}/tasks/{upid}")
+            client.delete(task)
+
+    def watch() -> None:
+        while not over.wait(NOTICED):
+            if stop.is_set():
+                interrupt()
+                return
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    except TaskFailed as failure:
+        if stop.is_set():
+            raise StageCancelled(f"the run is stopping: {failure.exitstatus}") from None
         raise
+    except StageCancelled:
+        interrupt()
+        raise
+    finally:
+        over.set()

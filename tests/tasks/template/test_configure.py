@@ -9,6 +9,8 @@ import pytest
 
 from blocks.manifest.guest import Disk, Firmware, PciDevice
 from blocks.manifest.mark import read_mark
+from blocks.proxmox.client import Client
+from blocks.proxmox.connection import Connection
 from blocks.proxmox.errors import AlreadyExists, NotFound, TaskFailed, Unreachable
 from blocks.units import GIB
 from tasks.errors import StageError
@@ -39,8 +41,8 @@ UEFI = Firmware(
 
 @pytest.fixture
 def slowly(place: Place) -> Iterator[Place]:
-    """The place while configurations take two seconds, until a test makes them fast again."""
-    place.lab.set_time(scale=1, qmconfig=2, qmcreate=0, imgcopy=0, resize=0)
+    """The place while configurations take some seconds, until a test makes them fast again."""
+    place.lab.set_time(scale=1, qmconfig=4, qmcreate=0, imgcopy=0, resize=0)
     yield place
     place.lab.settle()
     place.lab.set_time(scale=0, qmconfig=1, qmcreate=2, imgcopy=3, resize=1)
@@ -190,6 +192,7 @@ def test_an_import_that_still_runs_is_waited_for_and_no_second_one_is_begun(
 
 def test_a_run_that_stops_stops_the_import_and_the_next_one_makes_it(slowly: Place) -> None:
     golden = Golden(slowly)
+    slowly.lab.set_time(qmconfig=60)
     with opened(golden, from_image(golden)) as here:
         imaged(here)
         scope = Scope()
@@ -405,9 +408,23 @@ def test_a_raw_device_is_refused_to_a_token_with_the_way_that_works(place: Place
     with pytest.raises(StageError) as refused:
         _configured(golden, pci=(raw,))
 
-    assert "only root@pam with a password" in refused.value.message.replace("lets only", "only")
+    assert "lets only root@pam with a password do, not root@pam!lab" in refused.value.message
     assert "resource mapping" in str(refused.value.advice)
     assert "scsi0" not in config(golden)
+
+
+def test_root_with_a_password_may_give_a_device_by_its_id(place: Place) -> None:
+    golden = Golden(place)
+    raw = PciDevice(device="0000:01:00.0", pcie=False)
+    keys = ("endpoint", "user", "password", "ca_file")
+    root = Connection(**{key: place.lab.connection[key] for key in keys})
+    with opened(golden, from_image(golden, pci=(raw,))) as here:
+        imaged(here)
+        here.client.close()
+        here.connection, here.client = root, Client(root)
+        configure.fn(here.run, "template")
+
+    assert config(golden)["hostpci0"] == "0000:01:00.0"
 
 
 @pytest.mark.parametrize(
