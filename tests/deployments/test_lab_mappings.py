@@ -190,3 +190,11 @@ def test_versioned_machine_types_are_told(admin: Client) -> None:
 
     assert {"id": "pc-q35-9.2+pve1", "type": "q35", "version": "9.2+pve1"} in rows
     assert {"id": "pc-i440fx-8.1", "type": "i440fx", "version": "8.1"} in rows
+
+
+def test_a_wrong_mapping_in_a_seed_file_is_named(lab_factory: LabFactory) -> None:
+    with pytest.raises(RuntimeError) as refused:
+        lab_factory(seed='mappings: [{id: gpu, map: ["node=pve1,path=first"]}]')
+
+    assert "mapping gpu: " in str(refused.value.__cause__)
+    assert "map.id: property is missing" in str(refused.value.__cause__)
