@@ -10,13 +10,12 @@ from blocks.manifest.mark import read_mark
 from blocks.proxmox.properties import (
     cloud_init_drives,
     decode_cloud_init,
-    encode_cicustom,
     encode_cloud_init,
 )
 from blocks.proxmox.properties.cloudinit import HIDDEN
 from tasks.cloudinit.documents import documents
 from tasks.cloudinit.seed import is_current
-from tasks.cloudinit.snippets import snippet_volumes
+from tasks.cloudinit.snippets import are_current
 from tasks.drives import EMPTY, drive_volume
 
 Difference = tuple[str, str | None, str | None]
@@ -39,11 +38,12 @@ def cloud_init_changes(
     found: list[Difference] = []
     if told.method != "fields":
         mark = read_mark(str(config.get("description", "")))
-        made = documents(guest, env=env or (mark.env if mark else ""))
+        name = env or (mark.env if mark else "")
+        made = documents(guest, env=name)
         if told.method == "snippets":
-            wanted["cicustom"] = encode_cicustom(
-                snippet_volumes(env or (mark.env if mark else ""), guest, told, made)
-            )
+            custom = str(config.get("cicustom", ""))
+            current = are_current(custom, name, guest, told, made)
+            wanted["cicustom"] = custom if current else f"snippets with the hash {made.digest[:12]}"
         elif not is_current(held := drive_volume(config.get(told.slot)), made):
             found.append((told.slot, held, f"a seed ISO with the hash {made.digest[:12]}"))
     if told.method != "seed" and not cloud_init_drives(config):

@@ -100,8 +100,8 @@ def _refused(
     known = {
         _NO_FOLDER: (
             f"{target} has no folder {folder}",
-            "does the storage have content snippets, and is snippet_host.directory the folder "
-            "in which `snippets` lies? The server makes that folder once the storage has it",
+            "does the storage have content snippets? The server makes the folder once it has; "
+            "snippet_host.directory names another one",
         ),
         _NO_RIGHT: (
             f"{host.user} may not write into {folder} of {target}, or it is full",

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from blocks.manifest.guest import CloudInit, Guest
-from blocks.proxmox.client import api_path
+from blocks.proxmox.client import Client, api_path
 from blocks.proxmox.errors import PermissionDenied
-from blocks.proxmox.inventory import storage_content
+from blocks.proxmox.inventory import Inventory, storage_content
+from blocks.proxmox.properties import PropertyError, parse, storage_of
 from tasks.cloudinit.documents import Documents
 from tasks.cloudinit.remote import write_files
 from tasks.errors import StageError
@@ -28,17 +29,18 @@ _PARTS = {
 }
 _NAME = re.compile(
     r"proxflow_(?P<env>[A-Za-z0-9.-]+)_(?P<guest>[A-Za-z0-9.-]+)_(?P<digest>[0-9a-f]{12})"
-    r"_(?P<part>user|vendor|network|meta)\.yaml"
+    r"_(?P<run>[A-Za-z0-9]{1,8})_(?P<part>user|vendor|network|meta)\.yaml"
 )
 
 
 @dataclass(frozen=True)
 class SnippetName:
-    """What the file name of a snippet says; ``digest`` is shortened."""
+    """What the file name of a snippet says; ``digest`` and ``run`` are shortened."""
 
     env: str
     guest: str
     digest: str
+    run: str
     part: str
 
 
@@ -56,10 +58,10 @@ def snippet_of(volid: str) -> SnippetName | None:
     return SnippetName(**found.groupdict()) if found else None
 
 
-def snippet_names(env: str, label: str, told: Documents) -> dict[str, str]:
-    """Part to file name. The hash is in it, so that an unchanged file is never written again."""
-    stem = f"proxflow_{checks.name('env', env)}_{checks.name('label', label)}_{told.digest[:12]}"
-    return {part: f"{stem}_{part}.yaml" for part in _PARTS}
+def snippet_name(env: str, label: str, told: Documents, run: str, part: str) -> str:
+    """The file name of a snippet: whose it is, the hash of the documents, and who wrote it."""
+    whose = f"{checks.name('env', env)}_{checks.name('label', label)}"
+    return f"proxflow_{whose}_{told.digest[:12]}_{run[:8]}_{part}.yaml"
 
 
 def snippet_storage(guest: Guest, told: CloudInit) -> str:
@@ -72,54 +74,116 @@ def snippet_storage(guest: Guest, told: CloudInit) -> str:
     return told.snippet_storage
 
 
-def snippet_volumes(env: str, guest: Guest, cloud: CloudInit, told: Documents) -> dict[str, str]:
-    """Part to volume id, as ``cicustom`` names them."""
+def are_current(cicustom: str, env: str, guest: Guest, cloud: CloudInit, told: Documents) -> bool:
+    """Whether a ``cicustom`` option names snippets with these documents, whoever wrote them."""
     storage = snippet_storage(guest, cloud)
-    names = snippet_names(env, guest.label, told)
-    return {part: f"{storage}:snippets/{name}" for part, name in names.items()}
+    try:
+        volumes = {part: str(volid) for part, volid in parse("cicustom", cicustom).items()}
+    except PropertyError:
+        return False
+    names = {part: snippet_of(volid) for part, volid in volumes.items()}
+    wanted = {part: (env, guest.label, told.digest[:12], part) for part in _PARTS}
+    found = {
+        part: (name.env, name.guest, name.digest, name.part) for part, name in names.items() if name
+    }
+    return found == wanted and all(storage_of(volid) == storage for volid in volumes.values())
 
 
 def place_snippets(here: Session, guest: Guest, cloud: CloudInit, told: Documents) -> Written:
     """See to it that the guest's snippets are on their storage. One call where they are there.
 
-    Raises StageError where they cannot be written or the storage does not show them.
+    A snippet of the same documents serves, whichever run has written it. Raises StageError where
+    they cannot be written or the storage does not show them.
     """
     storage = snippet_storage(guest, cloud)
-    env = here.environment.name
-    wanted = snippet_volumes(env, guest, cloud, told)
-    texts = {wanted[part]: told.files[file] for part, file in _PARTS.items()}
-    sizes = _sizes(here, guest, storage)
-    missing = {volid: text for volid, text in texts.items() if not _there(sizes, volid, text)}
-    if missing:
-        folder = _folder(here, guest, cloud, storage)
-        files = {volid.rpartition("/")[2]: text for volid, text in missing.items()}
-        write_files(cloud.snippet_host, guest.node, folder, files)
-        after = _sizes(here, guest, storage)
-        lost = [volid for volid, text in missing.items() if not _there(after, volid, text)]
-        if lost:
-            host = cloud.snippet_host.host or guest.node
-            raise StageError(
-                f"{', '.join(lost)} was written to {folder} of {host}, but {storage} as "
-                f"{guest.node} has it does not show it",
-                advice="is that the storage's folder, and that host the node (or is the storage "
-                "shared)? Set cloud_init.snippet_host.directory and .host",
-            )
-    older = (volid for volid in sizes if volid not in wanted.values())
-    mine = tuple(
-        volid
-        for volid in older
-        if (name := snippet_of(volid)) and (name.env, name.guest) == (env, guest.label)
+    mine = _mine(here, guest, storage)
+    texts = {part: told.files[file] for part, file in _PARTS.items()}
+    volumes = {
+        part: volid
+        for volid, (name, size) in mine.items()
+        if (part := name.part) in texts
+        and name.digest == told.digest[:12]
+        and size == len(texts[part].encode())
+    }
+    if missing := {part: text for part, text in texts.items() if part not in volumes}:
+        volumes |= _write(here, guest, cloud, told, missing)
+    older = tuple(volid for volid in mine if volid not in volumes.values())
+    return Written(volumes, older)
+
+
+def _write(
+    here: Session, guest: Guest, cloud: CloudInit, told: Documents, texts: dict[str, str]
+) -> dict[str, str]:
+    """Write these parts and look for them. Returns their volume ids."""
+    storage = snippet_storage(guest, cloud)
+    env, run = here.environment.name, here.run.run_id
+    names = {part: snippet_name(env, guest.label, told, run, part) for part in texts}
+    folder = _folder(here, guest, cloud, storage)
+    write_files(
+        cloud.snippet_host, guest.node, folder, {names[part]: text for part, text in texts.items()}
     )
-    return Written(wanted, mine)
+    volumes = {part: f"{storage}:snippets/{name}" for part, name in names.items()}
+    after = _mine(here, guest, storage)
+    lost = [
+        volid
+        for part, volid in volumes.items()
+        if volid not in after or after[volid][1] != len(texts[part].encode())
+    ]
+    if lost:
+        host = cloud.snippet_host.host or guest.node
+        raise StageError(
+            f"{', '.join(lost)} was written to {folder} of {host}, but {storage} as "
+            f"{guest.node} has it does not show it",
+            advice="is that the storage's folder, and that host the node (or is the storage "
+            "shared)? Set cloud_init.snippet_host.directory and .host",
+        )
+    return volumes
 
 
-def _sizes(here: Session, guest: Guest, storage: str) -> dict[str, int]:
+def _mine(here: Session, guest: Guest, storage: str) -> dict[str, tuple[SnippetName, int]]:
+    """The guest's snippets on a storage: volume id to name and size. One call."""
     rows = storage_content(here.client, guest.node, storage, "snippets")
-    return {row.volid: row.size for row in rows}
+    wanted = (here.environment.name, guest.label)
+    return {
+        row.volid: (name, row.size)
+        for row in rows
+        if (name := snippet_of(row.volid)) and (name.env, name.guest) == wanted
+    }
 
 
-def _there(sizes: dict[str, int], volid: str, text: str) -> bool:
-    return sizes.get(volid) == len(text.encode())
+@dataclass(frozen=True)
+class FoundSnippet:
+    """A snippet on a storage, and whose it is."""
+
+    node: str
+    volid: str
+    name: SnippetName
+
+
+def all_snippets(
+    client: Client, inventory: Inventory, env: str, run_id: str | None = None
+) -> tuple[FoundSnippet, ...]:
+    """The environment's snippets on every storage that takes them; one call a storage."""
+    places: dict[tuple[str, str], str] = {}
+    online = {node.name for node in inventory.nodes if node.online}
+    for row in inventory.storages:
+        if "snippets" in row.content and row.active and row.node in online:
+            places.setdefault((row.storage, "" if row.shared else row.node), row.node)
+    return tuple(
+        FoundSnippet(node, volume.volid, name)
+        for (storage, _), node in places.items()
+        for volume in storage_content(client, node, storage, "snippets")
+        if (name := snippet_of(volume.volid))
+        and name.env == env
+        and (run_id is None or name.run == run_id)
+    )
+
+
+def delete_snippet(client: Client, found: FoundSnippet) -> None:
+    """Delete a snippet; gone already is fine. It takes Datastore.Allocate. Raises ProxmoxError."""
+    storage = storage_of(found.volid)
+    path = api_path("nodes", found.node, "storage", storage, "content", found.volid)
+    client.run("DELETE", path)
 
 
 def _folder(here: Session, guest: Guest, cloud: CloudInit, storage: str) -> str:
@@ -133,7 +197,7 @@ def _folder(here: Session, guest: Guest, cloud: CloudInit, storage: str) -> str:
             "cloud_init.snippet_storage, or set cloud_init.method to seed",
         )
     if cloud.snippet_host.directory is not None:
-        return f"{cloud.snippet_host.directory.rstrip('/')}/snippets"
+        return cloud.snippet_host.directory.rstrip("/") or "/"
     try:
         config: dict[str, Any] = here.client.get(api_path("storage", storage))
     except PermissionDenied:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from ipaddress import IPv4Interface, IPv6Interface
 from typing import Any, Final
 
 from blocks.manifest.guest import CloudInit, Guest, Host, Inet, Nic
 from blocks.proxmox.errors import ProxmoxError
-from blocks.proxmox.properties.strings import format, parse
+from blocks.proxmox.properties.strings import PropertyError, format, parse
 from blocks.proxmox.properties.values import decode_sshkeys, encode_sshkeys
 from blocks.sha512crypt import salt_for, sha512_crypt
 
@@ -204,11 +205,13 @@ def _beyond_nic(nic: Nic) -> Iterator[str]:
 
 
 def _spelled(key: str, text: str) -> str:
+    """A value in its one spelling; one that is none stays as the text that it is."""
     if key == "sshkeys":
         return encode_sshkeys(decode_sshkeys(text))
     if key in {"nameserver", "searchdomain"}:
         return " ".join(re.split(r"[\s,;]+", text.strip()))
     if key == "cicustom" or key.startswith("ipconfig"):
         kind = "cicustom" if key == "cicustom" else "ipconfig"
-        return format(kind, parse(kind, text))
+        with suppress(PropertyError):
+            return format(kind, parse(kind, text))
     return text

@@ -212,6 +212,10 @@ def test_options_compare_in_whatever_spelling() -> None:
     }
 
 
+def test_a_value_that_somebody_wrote_wrong_stays_as_it_is() -> None:
+    assert decode_cloud_init({"cicustom": "nothing"}) == {"cicustom": "nothing"}
+
+
 def test_the_hash_is_that_of_the_published_test_vector() -> None:
     # From the specification of SHA-crypt, version 0.6; openssl passwd -6 makes the same.
     assert sha512_crypt("Hello world!", "saltstring") == (

@@ -104,8 +104,8 @@ def test_by_a_seed_iso_with_neither_ssh_nor_root(golden: Golden) -> None:
 def test_by_snippets(
     golden: Golden, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = golden.place.lab.state / "storage" / "pve1" / "local"
-    (folder / "snippets").mkdir(parents=True, exist_ok=True)
+    folder = golden.place.lab.state / "storage" / "pve1" / "local" / "snippets"
+    folder.mkdir(parents=True, exist_ok=True)
     with ssh_server(tmp_path_factory.mktemp("sshd")) as server:
         server.use(monkeypatch)
         cloud = golden.cloud_init(

@@ -10,15 +10,16 @@ import pytest
 from pydantic import SecretStr
 
 from blocks.manifest.guest import CloudInit, SnippetHost
+from blocks.proxmox.inventory import read_inventory
 from blocks.proxmox.properties import parse
 from tasks.cloudinit.carry import carry
 from tasks.cloudinit.changes import cloud_init_changes
 from tasks.cloudinit.checks import check_cloud_init
 from tasks.cloudinit.documents import documents
 from tasks.cloudinit.remote import write_files
-from tasks.cloudinit.snippets import snippet_of
+from tasks.cloudinit.snippets import all_snippets, delete_snippet, snippet_of
 from tasks.errors import StageError
-from tests.environments import Place
+from tests.environments import OTHER_RUN, RUN, Place
 from tests.templates import Golden
 
 from .guests import HASH
@@ -37,14 +38,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshServer]:
 @pytest.fixture
 def golden(place: Place, server: SshServer, monkeypatch: pytest.MonkeyPatch) -> Golden:
     server.use(monkeypatch)
-    folder = _local(place)
-    (folder / "snippets").mkdir(parents=True, exist_ok=True)
+    _folder(place).mkdir(parents=True, exist_ok=True)
     return Golden(place)
 
 
-def _local(place: Place) -> Path:
-    """The real folder of storage ``local`` of pve1."""
-    return place.lab.state / "storage" / "pve1" / "local"
+def _folder(place: Place) -> Path:
+    """The real folder of the snippets of storage ``local`` of pve1."""
+    return place.lab.state / "storage" / "pve1" / "local" / "snippets"
 
 
 def by_snippets(golden: Golden, host: SnippetHost, **changes: object) -> CloudInit:
@@ -55,7 +55,7 @@ def by_snippets(golden: Golden, host: SnippetHost, **changes: object) -> CloudIn
 def test_all_four_documents_arrive_whole_for_their_owner_alone(
     golden: Golden, server: SshServer
 ) -> None:
-    cloud = by_snippets(golden, server.host(_local(golden.place)), password_hash=SecretStr(HASH))
+    cloud = by_snippets(golden, server.host(_folder(golden.place)), password_hash=SecretStr(HASH))
     one = golden.clone(cloud_init=cloud)
     with golden.opened(golden.recipe(one)) as here:
         guest = make(here, one.label)
@@ -64,7 +64,7 @@ def test_all_four_documents_arrive_whole_for_their_owner_alone(
         live = config(here, guest)
     volumes = parse("cicustom", live["cicustom"])
     made = documents(one, env=golden.name)
-    folder = _local(golden.place) / "snippets"
+    folder = _folder(golden.place)
     files = {part: folder / str(volid).rpartition("/")[2] for part, volid in volumes.items()}
     assert {part: file.read_text() for part, file in files.items()} == {
         "user": made.user_data,
@@ -78,7 +78,7 @@ def test_all_four_documents_arrive_whole_for_their_owner_alone(
 
 
 def test_the_guest_starts_with_them(golden: Golden, server: SshServer) -> None:
-    one = golden.clone(cloud_init=by_snippets(golden, server.host(_local(golden.place))))
+    one = golden.clone(cloud_init=by_snippets(golden, server.host(_folder(golden.place))))
     with golden.opened(golden.recipe(one)) as here:
         guest = make(here, one.label)
         told(here, guest)
@@ -89,7 +89,7 @@ def test_the_guest_starts_with_them(golden: Golden, server: SshServer) -> None:
 
 
 def test_what_is_there_is_not_written_again(golden: Golden, server: SshServer) -> None:
-    one = golden.clone(cloud_init=by_snippets(golden, server.host(_local(golden.place))))
+    one = golden.clone(cloud_init=by_snippets(golden, server.host(_folder(golden.place))))
     with golden.opened(golden.recipe(one)) as here:
         guest = make(here, one.label)
         told(here, guest)
@@ -101,12 +101,41 @@ def test_what_is_there_is_not_written_again(golden: Golden, server: SshServer) -
     assert golden.place.lab.writes() == []
 
 
+def test_another_run_takes_the_snippets_that_are_there(golden: Golden, server: SshServer) -> None:
+    one = golden.clone(cloud_init=by_snippets(golden, server.host(_folder(golden.place))))
+    recipe = golden.recipe(one)
+    with golden.opened(recipe) as here:
+        guest = make(here, one.label)
+        told(here, guest)
+    with golden.opened(recipe, OTHER_RUN) as here:
+        again = carry(here, guest, config(here, guest))
+
+    assert not again.changes
+    assert len(server.calls) == 1
+
+
+def test_a_runs_own_snippets_are_found_and_removed(golden: Golden, server: SshServer) -> None:
+    one = golden.clone(cloud_init=by_snippets(golden, server.host(_folder(golden.place))))
+    with golden.opened(golden.recipe(one)) as here:
+        carry(here, make(here, one.label))
+        inventory = read_inventory(here.client)
+
+        others = all_snippets(here.client, inventory, golden.name, OTHER_RUN)
+        mine = all_snippets(here.client, inventory, golden.name, RUN)
+        for each in mine:
+            delete_snippet(here.client, each)
+
+    assert others == ()
+    assert {each.name.part for each in mine} == {"user", "vendor", "network", "meta"}
+    assert seeds(golden) == []
+
+
 def test_a_snippet_that_was_cut_off_is_written_again(golden: Golden, server: SshServer) -> None:
-    one = golden.clone(cloud_init=by_snippets(golden, server.host(_local(golden.place))))
+    one = golden.clone(cloud_init=by_snippets(golden, server.host(_folder(golden.place))))
     with golden.opened(golden.recipe(one)) as here:
         guest = make(here, one.label)
         told(here, guest)
-        (file,) = (_local(golden.place) / "snippets").glob(f"*{golden.name}_*_user.yaml")
+        (file,) = _folder(golden.place).glob(f"*{golden.name}_*_user.yaml")
         whole = file.read_text()
         file.write_text(whole[:20])
         carry(here, guest, config(here, guest))
@@ -117,7 +146,7 @@ def test_a_snippet_that_was_cut_off_is_written_again(golden: Golden, server: Ssh
 def test_changed_documents_take_the_old_ones_place_which_are_then_removed(
     golden: Golden, server: SshServer
 ) -> None:
-    host = server.host(_local(golden.place))
+    host = server.host(_folder(golden.place))
     one = golden.clone(cloud_init=by_snippets(golden, host))
     changed = one.model_copy(update={"cloud_init": by_snippets(golden, host, packages=("vim",))})
     with golden.opened(golden.recipe(one)) as here:
@@ -138,7 +167,7 @@ def test_changed_documents_take_the_old_ones_place_which_are_then_removed(
 
 
 def test_no_document_is_in_the_arguments_of_a_process(golden: Golden, server: SshServer) -> None:
-    cloud = by_snippets(golden, server.host(_local(golden.place)), password_hash=SecretStr(HASH))
+    cloud = by_snippets(golden, server.host(_folder(golden.place)), password_hash=SecretStr(HASH))
     one = golden.clone(cloud_init=cloud)
     with golden.opened(golden.recipe(one)) as here:
         carry(here, make(here, one.label))
@@ -152,7 +181,7 @@ def test_no_document_is_in_the_arguments_of_a_process(golden: Golden, server: Ss
 def test_a_clone_of_a_template_with_options_keeps_none_of_them(
     golden: Golden, server: SshServer
 ) -> None:
-    one = golden.clone(cloud_init=by_snippets(golden, server.host(_local(golden.place))))
+    one = golden.clone(cloud_init=by_snippets(golden, server.host(_folder(golden.place))))
     inherited = {"ide2": "local-lvm:cloudinit", "ciuser": "admin", "ipconfig0": "ip=dhcp"}
     with golden.opened(golden.recipe(one)) as here:
         guest = make(here, one.label, **inherited)
@@ -178,7 +207,7 @@ def test_a_key_that_the_node_does_not_know_is_told_with_what_to_do(
 ) -> None:
     server.use(monkeypatch, key="other")
 
-    refused = _refused(golden, by_snippets(golden, server.host(_local(golden.place))))
+    refused = _refused(golden, by_snippets(golden, server.host(_folder(golden.place))))
 
     assert "Permission denied" in refused.message
     assert "authorized_keys" in str(refused.advice)
@@ -189,14 +218,14 @@ def test_a_host_key_that_was_never_seen_is_not_accepted(
 ) -> None:
     server.use(monkeypatch, known=False)
 
-    refused = _refused(golden, by_snippets(golden, server.host(_local(golden.place))))
+    refused = _refused(golden, by_snippets(golden, server.host(_folder(golden.place))))
 
     assert "Host key verification failed" in refused.message
     assert "known_hosts" in str(refused.advice)
 
 
 def test_a_host_that_does_not_answer_is_told(golden: Golden, server: SshServer) -> None:
-    closed = server.host(_local(golden.place), port=1)
+    closed = server.host(_folder(golden.place), port=1)
 
     refused = _refused(golden, by_snippets(golden, closed))
 
@@ -209,7 +238,7 @@ def test_without_an_ssh_client_the_other_way_is_named(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    refused = _refused(golden, by_snippets(golden, server.host(_local(golden.place))))
+    refused = _refused(golden, by_snippets(golden, server.host(_folder(golden.place))))
 
     assert "no OpenSSH client" in refused.message
     assert "seed" in str(refused.advice)
@@ -218,9 +247,9 @@ def test_without_an_ssh_client_the_other_way_is_named(
 def test_a_folder_that_is_not_there_is_told(
     golden: Golden, server: SshServer, tmp_path: Path
 ) -> None:
-    refused = _refused(golden, by_snippets(golden, server.host(tmp_path / "empty")))
+    refused = _refused(golden, by_snippets(golden, server.host(tmp_path / "absent")))
 
-    assert f"no folder {tmp_path}/empty/snippets" in refused.message
+    assert f"no folder {tmp_path}/absent" in refused.message
 
 
 def test_the_storages_own_folder_is_used_where_none_is_declared(
@@ -241,16 +270,14 @@ def test_a_folder_that_may_not_be_written_is_told(server: SshServer, golden: Gol
 def test_a_folder_of_another_machine_is_noticed(
     golden: Golden, server: SshServer, tmp_path: Path
 ) -> None:
-    (tmp_path / "elsewhere" / "snippets").mkdir(parents=True)
-
-    refused = _refused(golden, by_snippets(golden, server.host(tmp_path / "elsewhere")))
+    refused = _refused(golden, by_snippets(golden, server.host(tmp_path)))
 
     assert "does not show it" in refused.message
     assert "snippet_host.directory" in str(refused.advice)
 
 
 def test_a_storage_without_snippets_is_told(golden: Golden, server: SshServer) -> None:
-    host = server.host(_local(golden.place))
+    host = server.host(_folder(golden.place))
 
     refused = _refused(golden, by_snippets(golden, host, snippet_storage="local-lvm"))
 
