@@ -25,8 +25,10 @@ from tasks.template.disks import (
     refuse_too_small,
     require_root_disk,
     same_size,
+    to_be_made,
     unused_volumes,
     useless_slots,
+    volume_in,
 )
 from tasks.template.following import configure_in_task, wait_for_earlier
 from tasks.template.passthrough import device_notes, refuse_devices
@@ -46,6 +48,11 @@ def configure(run: RunRef, node: str) -> Outcome:
         return unchanged(f"VM {guest.vmid} is a template", warnings=outdated(here, guest, live))
     refuse_turned_back(guest, live)
     refuse_devices(here, guest)
+    anew = to_be_made(guest, live.config)
+    refuse_stuck(guest, live, anew)
+    root = require_root_disk(guest)
+    if root.slot in anew:
+        refuse_too_small(guest, root, image_size(here, guest))
     live, cleaned, warnings = clean(here, guest, live)
     live, made, more = add_volumes(here, guest, live)
     warnings = (*warnings, *more)
@@ -76,12 +83,29 @@ def outdated(here: Session, guest: Guest, live: Live) -> tuple[str, ...]:
     )
 
 
+def refuse_stuck(guest: Guest, live: Live, anew: frozenset[str] = frozenset()) -> None:
+    """Refuse differences that no write removes, but for slots that are made anew.
+
+    Raises StageError.
+    """
+    stuck = [
+        str(change)
+        for change in diff(guest, live.config)
+        if not change.in_place and change.target.partition(".")[0] not in anew
+    ]
+    if stuck:
+        raise StageError(
+            f"VM {guest.vmid} cannot become as declared: {'; '.join(stuck)}",
+            advice=f"remove VM {guest.vmid}, which is unfinished, and build it again",
+        )
+
+
 def clean(here: Session, guest: Guest, live: Live) -> tuple[Live, tuple[str, ...], tuple[str, ...]]:
     """Remove volumes that an earlier try left: the guest as it is then, work, warnings.
 
-    Only of a machine of ours that was never finished, and only volumes that are named after it; of
-    those in no drive only such as have the size of the image or of a declared disk. Everything else
-    is left alone and told. No call where there is nothing to clean.
+    Only of a machine of ours that was never finished, and only volumes that are named after it. Of
+    those in no drive only such as were just detached, or have the size of the image or of a
+    declared disk; everything else is left alone and told. No call where there is nothing to clean.
     """
     slots = useless_slots(guest, live.config)
     if slots and is_running(here.client, guest):
@@ -90,6 +114,7 @@ def clean(here: Session, guest: Guest, live: Live) -> tuple[Live, tuple[str, ...
             advice="stop it, then run the same again",
         )
     work: list[str] = []
+    detached = {volume_in(live.config, slot) for slot in slots}
     if slots:
         here.client.run(
             "PUT", config_path(guest), delete=",".join(slots), **unless_changed(live.config)
@@ -99,7 +124,7 @@ def clean(here: Session, guest: Guest, live: Live) -> tuple[Live, tuple[str, ...
     unused = unused_volumes(live.config)
     if not unused:
         return live, tuple(work), ()
-    ours = _leftovers(here, guest, unused)
+    ours = _leftovers(here, guest, unused, detached)
     if ours:
         here.client.run(
             "PUT", config_path(guest), delete=",".join(ours), **unless_changed(live.config)
@@ -114,8 +139,17 @@ def clean(here: Session, guest: Guest, live: Live) -> tuple[Live, tuple[str, ...
     return live, tuple(work), warnings
 
 
-def _leftovers(here: Session, guest: Guest, unused: dict[str, str]) -> dict[str, str]:
-    mine = {slot: volume for slot, volume in unused.items() if owner_of(volume) == guest.vmid}
+def _leftovers(
+    here: Session, guest: Guest, unused: dict[str, str], detached: set[str]
+) -> dict[str, str]:
+    ours = {slot: volume for slot, volume in unused.items() if volume in detached}
+    mine = {
+        slot: volume
+        for slot, volume in unused.items()
+        if slot not in ours and owner_of(volume) == guest.vmid
+    }
+    if not mine:
+        return ours
     sizes = {disk.size for disk in guest.disks} | {image_size(here, guest)}
     rows = [
         row
@@ -123,7 +157,7 @@ def _leftovers(here: Session, guest: Guest, unused: dict[str, str]) -> dict[str,
         for row in storage_content(here.client, guest.node, storage, "images")
     ]
     fitting = {row.volid for row in rows if any(same_size(row.size, size) for size in sizes)}
-    return {slot: volume for slot, volume in mine.items() if volume in fitting}
+    return ours | {slot: volume for slot, volume in mine.items() if volume in fitting}
 
 
 def add_volumes(
@@ -137,7 +171,6 @@ def add_volumes(
         if wait_for_earlier(here.client, guest, "qmconfig", job):
             live = here.require(guest)
         if root.slot not in live.config:
-            refuse_too_small(guest, root, image_size(here, guest))
             image = image_volume(here, guest)
     missing = new_volumes(guest, live.config, image)
     if not missing:
@@ -157,13 +190,8 @@ def settle(here: Session, guest: Guest, live: Live) -> tuple[tuple[str, ...], tu
 
     Returns work and warnings. Raises StageError for differences that no write removes.
     """
+    refuse_stuck(guest, live)
     changes = diff(guest, live.config)
-    stuck = [str(change) for change in changes if not change.in_place]
-    if stuck:
-        raise StageError(
-            f"VM {guest.vmid} cannot become as declared: {'; '.join(stuck)}",
-            advice=f"remove VM {guest.vmid}, which is unfinished, and build it again",
-        )
     update = update_params(guest, live.config)
     carried = carry(here, guest, live.config)
     values: dict[str, Any] = {**update.put, **carried.values}

@@ -86,6 +86,12 @@ def useless_slots(guest: Guest, config: Config) -> tuple[str, ...]:
     )
 
 
+def to_be_made(guest: Guest, config: Config) -> frozenset[str]:
+    """Slots of volumes that are missing, and of those that are to be made anew."""
+    missing = declared_storages(guest).keys() - config.keys()
+    return frozenset({*missing, *useless_slots(guest, config)})
+
+
 def unused_volumes(config: Config) -> dict[str, str]:
     """Volume by slot, of what is the guest's but in no drive: ``unused0``, ..."""
     return {key: volume_in(config, key) for key in sorted(config) if key.startswith("unused")}

@@ -14,8 +14,9 @@ from blocks.proxmox.connection import Connection
 from blocks.proxmox.errors import AlreadyExists, NotFound, TaskFailed, Unreachable
 from blocks.units import GIB
 from tasks.errors import StageError
+from tasks.image import image
 from tasks.plan import diff
-from tasks.stage import Outcome, Scope, StageCancelled
+from tasks.stage import Event, Outcome, Scope, StageCancelled, in_stage
 from tasks.template.configure import configure
 from tasks.template.create import create
 from tests.environments import OTHER_RUN, Place
@@ -107,6 +108,20 @@ def test_the_image_is_imported_in_a_task_and_few_calls_are_made(place: Place) ->
         f"POST {path}/config",
         f"PUT {path}/resize",
     ]
+
+
+def test_the_progress_of_the_import_is_said(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    golden = Golden(place)
+    for pause in ("QUIET", "SOONEST"):
+        monkeypatch.setattr(f"tasks.progress.{pause}", 0)
+    heard: list[Event] = []
+    with opened(golden, from_image(golden)) as here:
+        imaged(here)
+        with Scope(emit=heard.append)(), in_stage("template", "configure"):
+            configure.fn(here.run, "template")
+
+    said = [event.detail for event in heard if event.state == "waiting"]
+    assert "importing the image into scsi0: 100 %" in said
 
 
 def test_a_second_run_changes_nothing_and_reads_once(place: Place) -> None:
@@ -221,6 +236,31 @@ def test_a_try_that_made_a_disk_elsewhere_is_cleaned_up(place: Place) -> None:
     assert place.volumes("disk") == [f"pve1/local-lvm:vm-{golden.vmid}-disk-0"]
 
 
+def test_firmware_volumes_elsewhere_are_made_anew_too(place: Place) -> None:
+    golden = Golden(place)
+    elsewhere = UEFI.model_copy(update={"efi_storage": "local", "tpm_storage": "local"})
+    _configured(golden, firmware=elsewhere)
+    with opened(golden, from_image(golden, firmware=UEFI), OTHER_RUN) as here:
+        outcome = configure.fn(here.run, "template")
+
+    assert outcome.warnings == ()
+    assert all("pve1/local-lvm:" in volume for volume in place.volumes("disk"))
+    assert len(place.volumes("disk")) == 3
+
+
+def test_a_disk_that_was_made_is_kept_where_the_new_image_would_not_fit(place: Place) -> None:
+    golden = Golden(place)
+    old, new = f"{golden.name}-20260302-aaaaaaaa", f"{golden.name}-20260309-bbbbbbbb"
+    _configured(golden, name=old)
+    before = config(golden)
+    with opened(golden, from_image(golden, name=new, size=6 * GIB), OTHER_RUN) as here:
+        image.fn(here.run, "template")
+        with pytest.raises(StageError, match="larger than scsi0"):
+            configure.fn(here.run, "template")
+
+    assert config(golden) == before
+
+
 def test_what_a_cleaning_that_broke_off_has_left_is_removed(place: Place) -> None:
     golden = Golden(place)
     _configured(golden)
@@ -275,13 +315,14 @@ def test_a_smaller_disk_than_was_made_is_refused_and_not_shrunk(place: Place) ->
     golden = Golden(place)
     _configured(golden)
     smaller = (Disk(slot="scsi0", storage="local-lvm", size=2 * GIB),)
+    before = config(golden)
     with (
         opened(golden, from_image(golden, disks=smaller), OTHER_RUN) as here,
         pytest.raises(StageError, match="can grow, not shrink"),
     ):
         configure.fn(here.run, "template")
 
-    assert "size=4G" in config(golden)["scsi0"]
+    assert config(golden) == before
 
 
 def test_a_template_is_left_alone_and_what_differs_is_told(place: Place) -> None:
