@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 
 from blocks.manifest.loader import load_environment
+from blocks.units import GIB
 from flows.iso import main
 from tasks.iso.menus import KERNEL_ARGS
 from tests.acceptance.components import Components, components
+from tests.acceptance.declared import MACS, manifest
 from tests.acceptance.installer import ARGUMENTS, kernel_version, missing, source_iso
-from tests.acceptance.machine import MIRROR, Firmware, running
+from tests.acceptance.machine import Firmware, Hardware, empty, running
 from tests.acceptance.mirror import serving
 from tests.environments import KEY
 
@@ -26,7 +28,6 @@ KERNEL, PRESEED, COMPONENTS = 900, 2400, 2400
 ENOUGH = 20
 # The titles of questions, and only theirs, say how important an answer is.
 QUESTION = re.compile(r"\[[!?.]{1,2}\] [^\n]{0,60}")
-MACS = ("BC:24:11:00:0A:01", "BC:24:11:00:0A:02")
 
 
 @pytest.fixture(scope="module")
@@ -50,53 +51,26 @@ def source(folder: Path, packages: Components) -> Path:
     return source_iso(folder, packages)
 
 
-def manifest(folder: Path, firmware: Firmware, root: str) -> Path:
-    """A node with the declared hardware of the machine, and a mirror that only it can know."""
-    path = folder / f"{firmware}.yaml"
-    path.write_text(f"""\
-version: "1"
-kind: Env
-metadata: {{name: acceptance, domain: example.com}}
-spec:
-  hypervisor:
-    kind: Hypervisor
-    iso: {{storage: local, image: debian-12-acceptance.iso}}
-    kickstart:
-      distro: debian12
-      install_url: http://{MIRROR}/{root}
-      ssh_keys: {{root: ["{KEY}"]}}
-    nodes:
-      box:
-        proxmox: {{node_name: pve1, vm_id: 101}}
-        ips: {{public: 10.0.2.55}}
-        resources: {{memory: 1024, bios: {firmware}}}
-        nics:
-          - {{name: net0, usage: public, network: public, mac: "{MACS[0]}"}}
-          - {{name: net1, bridge: vmbr1, mac: "{MACS[1]}", bootproto: none}}
-        disks: [{{id: 0, size: 8G, storage: local-lvm, role: root}}]
-  networks:
-    kind: Networks
-    public: {{cidr: 10.0.2.0/24, gateway: 10.0.2.2, dns: [10.0.2.3]}}
-  storage_classes: {{kind: StorageClasses, fast: {{backend: local-lvm}}}}
-""")
-    return path
-
-
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("firmware", ["seabios", "ovmf"])
 def test_the_installer_boots_reads_its_answers_and_fetches_its_components(
     firmware: Firmware, folder: Path, source: Path, packages: Components
 ) -> None:
     root = f"only-in-the-preseed-of-{firmware}/debian"
-    env = manifest(folder, firmware, root)
+    env = manifest(folder, firmware, root, KEY)
     install, seed = folder / f"{firmware}-install.iso", folder / f"{firmware}-seed.iso"
     assert main(["remaster", str(source), "debian12", "-o", str(install)]) == 0
     assert main(["build", str(env), "box", "-o", str(seed)]) == 0
     assert load_environment(env).guest("box").nics[0].mac == MACS[0]
 
+    disk = empty(folder / f"{firmware}.raw", 8 * GIB)
+
     with (
         serving(root, packages) as mirror,
-        running(folder / firmware, firmware, install, seed, MACS, mirror.port) as machine,
+        running(
+            folder / firmware,
+            Hardware(firmware, (disk,), MACS, (install, seed), mirror=mirror.port),
+        ) as machine,
     ):
         kernel = machine.wait(lambda: "Kernel command line:" in machine.console, KERNEL, "kernel")
         print(f"\n{firmware} ({machine.accelerator}): kernel after {kernel:.0f} s", flush=True)

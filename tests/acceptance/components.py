@@ -10,6 +10,13 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+# Packages of the installer without which no installation comes to its end.
+WHOLE = (
+    *("base-installer", "bootstrap-base", "debootstrap-udeb", "apt-setup-udeb", "apt-mirror-setup"),
+    *("partman-auto-lvm", "partman-target", "libparted2-udeb", "lvm2-udeb", "e2fsprogs-udeb"),
+    *("user-setup-udeb", "tzsetup-udeb", "clock-setup", "pkgsel", "grub-installer"),
+    "finish-install",
+)
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 SUITE = "bookworm"
 
@@ -59,7 +66,7 @@ class Components:
         return text.partition("\n\n")[2].partition("-----BEGIN PGP SIGNATURE")[0]
 
     def fetch(self, *names: str) -> list[Path]:
-        """Download packages by name."""
+        """Download packages by name. Raises CalledProcessError where the mirror lacks one."""
         pool = self.folder / "pool"
         subprocess.run(
             ["apt-get", *self._options, "download", *names],
@@ -81,14 +88,51 @@ class Components:
         except subprocess.CalledProcessError:
             return None
 
+    def lacking(self) -> list[str]:
+        """The packages of a whole installation that the mirror does not have."""
+        lacking = []
+        for name in WHOLE:
+            try:
+                self.fetch(name)
+            except subprocess.CalledProcessError:
+                lacking.append(name)
+        return lacking
+
+    def upstream(self, path: str) -> bytes | None:
+        """A file of the mirror as it is; None where the mirror lacks it."""
+        target = self.folder / "upstream"
+        target.unlink(missing_ok=True)
+        command = ["/usr/lib/apt/apt-helper", "-o", "APT::Sandbox::User=", "download-file"]
+        done = subprocess.run(
+            [*command, f"{self.uri.rstrip('/')}/{path}", str(target)],
+            check=False,
+            capture_output=True,
+        )
+        return target.read_bytes() if done.returncode == 0 else None
+
+
+def sources() -> list[str]:
+    """Lines for sources.list: the machine's own sources of the release's main."""
+    suites = {f"{SUITE}{more}" for more in ("", "-updates", "-security")}
+    return sorted(
+        f"deb [signed-by={KEYRING}] {site} {release} main"
+        for site, release, component in _targets()
+        if release in suites and component == "main"
+    )
+
 
 def components(folder: Path) -> Components | None:
     """The installer's packages, None where apt has no source of Debian's main."""
-    command = ["apt-get", "indextargets", "--format", "$(SITE) $(RELEASE) $(COMPONENT)"]
-    listed = subprocess.run(command, check=False, capture_output=True, text=True).stdout
-    for line in listed.splitlines():
-        words = line.split()
-        if words[1:] == [SUITE, "main"]:
-            found = Components(folder, words[0])
+    for site, release, component in sorted(_targets()):
+        if (release, component) == (SUITE, "main"):
+            found = Components(folder, site)
             return found if found.update() else None
     return None
+
+
+def _targets() -> set[tuple[str, str, str]]:
+    """Site, release and component of every list that the machine's apt has."""
+    command = ["apt-get", "indextargets", "--format", "$(SITE) $(RELEASE) $(COMPONENT)"]
+    listed = subprocess.run(command, check=False, capture_output=True, text=True).stdout
+    rows = (tuple(line.split()) for line in listed.splitlines())
+    return {(row[0], row[1], row[2]) for row in rows if len(row) == 3}

@@ -59,54 +59,102 @@ class Machine:
         return "\n".join(line for line in self.console.splitlines() if line.strip())[-3000:]
 
 
-@contextmanager
-def running(
-    folder: Path, firmware: Firmware, install: Path, seed: Path, macs: tuple[str, ...], port: int
-) -> Iterator[Machine]:
-    """Switch on a machine with an empty disk, the two ISOs in its drives, and a card a MAC.
+@dataclass(frozen=True)
+class Hardware:
+    """What a machine is made of.
 
-    ``port``: where on loopback the mirror listens that the guest finds at ``MIRROR``.
+    ``disks``: raw images of scsi0 and further; ``drives``: ISOs in ide2 and ide3. ``mirror``: port
+    on loopback of what the guest finds at ``MIRROR``; ``login``: address of the guest, and the
+    port on loopback that leads to its SSH server. ``kernel``: kernel, initrd and arguments, booted
+    in place of disks and drives. ``again``: it goes on where its guest restarts, else it ends.
     """
+
+    firmware: Firmware
+    disks: tuple[Path, ...]
+    macs: tuple[str, ...]
+    drives: tuple[Path, Path] | None = None
+    mirror: int | None = None
+    login: tuple[str, int] | None = None
+    kernel: tuple[Path, Path, str] | None = None
+    again: bool = False
+
+
+@contextmanager
+def running(folder: Path, hardware: Hardware) -> Iterator[Machine]:
+    """Switch on a machine, and off in the end."""
     folder.mkdir(parents=True, exist_ok=True)
-    disk, log = folder / "disk.raw", folder / "console.log"
-    with disk.open("wb") as stream:
-        stream.truncate(8 * 2**30)
+    log = folder / "console.log"
     log.touch()
-    accelerator = _accelerator(folder)
-    relay = f"{sys.executable} {Path(__file__).with_name('relay.py')} {port}"
+    chosen = accelerator(folder, IMAGES / "linux")
     command = [
-        "qemu-system-x86_64",
-        *("-accel", accelerator, "-m", "1024", "-display", "none", "-no-reboot", "-nodefaults"),
-        *("-cpu", "max" if accelerator == "tcg" else "host", "-rtc", "base=utc"),
-        *("-serial", f"file:{log}"),
-        *("-drive", f"if=none,id=drive-scsi0,file={disk},format=raw,discard=unmap,cache=unsafe"),
-        *("-device", "virtio-scsi-pci,id=scsihw0"),
-        *("-device", "scsi-hd,bus=scsihw0.0,drive=drive-scsi0,device_id=drive-scsi0,bootindex=100"),
-        *_drives(firmware, install, seed),
+        *("qemu-system-x86_64", "-machine", "pc" if hardware.firmware == "seabios" else "q35"),
+        *("-accel", chosen, "-m", "1024", "-display", "none", "-nodefaults"),
+        *("-cpu", "max" if chosen == "tcg" else "host", "-rtc", "base=utc"),
+        *("-serial", f"file:{log}", "-device", "virtio-scsi-pci,id=scsihw0"),
+        *([] if hardware.again else ["-no-reboot"]),
+        *_disks(hardware.disks),
+        *(_drives(hardware.firmware, *hardware.drives) if hardware.drives else ()),
+        *_cards(hardware),
+        *(ovmf(folder) if hardware.firmware == "ovmf" else ()),
     ]
-    for index, mac in enumerate(macs):
-        forward = f",guestfwd=tcp:{MIRROR}:80-cmd:{relay}" if index == 0 else ""
-        command += ["-netdev", f"user,id=net{index},restrict=on{forward}"]
-        command += ["-device", f"virtio-net-pci,mac={mac},netdev=net{index}"]
-    if firmware == "ovmf":
-        variables = folder / "vars.fd"
-        shutil.copy(OVMF / "OVMF_VARS_4M.fd", variables)
-        code = OVMF / "OVMF_CODE_4M.fd"
-        command += ["-drive", f"if=pflash,unit=0,format=raw,readonly=on,file={code}"]
-        command += ["-drive", f"if=pflash,unit=1,format=raw,file={variables}"]
+    if hardware.kernel is not None:
+        kernel, initrd, words = hardware.kernel
+        command += ["-kernel", str(kernel), "-initrd", str(initrd), "-append", words]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     try:
-        yield Machine(process, log, accelerator, time.monotonic())
+        yield Machine(process, log, chosen, time.monotonic())
     finally:
         process.kill()
         process.wait()
-        disk.unlink()
+
+
+def empty(path: Path, size: int) -> Path:
+    """A disk of ``size`` bytes that holds nothing."""
+    with path.open("wb") as stream:
+        stream.truncate(size)
+    return path
+
+
+def _disks(disks: tuple[Path, ...]) -> list[str]:
+    found = []
+    for index, path in enumerate(disks):
+        name = f"drive-scsi{index}"
+        found += ["-drive", f"if=none,id={name},file={path},format=raw,discard=unmap,cache=unsafe"]
+        boots = ",bootindex=100" if index == 0 else ""
+        place = f"bus=scsihw0.0,scsi-id={index}"
+        found += ["-device", f"scsi-hd,{place},drive={name},device_id={name}{boots}"]
+    return found
+
+
+def _cards(hardware: Hardware) -> list[str]:
+    """The cards; the last one is the first on its bus, so that only addresses tell them apart."""
+    found = []
+    relay = f"{sys.executable} {Path(__file__).with_name('relay.py')} {hardware.mirror}"
+    for index, mac in reversed(list(enumerate(hardware.macs))):
+        words = f"user,id=net{index},restrict=on"
+        if index == 0 and hardware.mirror is not None:
+            words += f",guestfwd=tcp:{MIRROR}:80-cmd:{relay}"
+        if index == 0 and hardware.login is not None:
+            address, port = hardware.login
+            words += f",hostfwd=tcp:127.0.0.1:{port}-{address}:22"
+        found += ["-netdev", words, "-device", f"virtio-net-pci,mac={mac},netdev=net{index}"]
+    return found
+
+
+def ovmf(folder: Path) -> list[str]:
+    """The arguments for UEFI, with variables of the machine's own."""
+    variables, code = folder / "vars.fd", OVMF / "OVMF_CODE_4M.fd"
+    shutil.copy(OVMF / "OVMF_VARS_4M.fd", variables)
+    return [
+        *("-drive", f"if=pflash,unit=0,format=raw,readonly=on,file={code}"),
+        *("-drive", f"if=pflash,unit=1,format=raw,file={variables}"),
+    ]
 
 
 def _drives(firmware: Firmware, install: Path, seed: Path) -> list[str]:
     """The CD drives ide2 and ide3, where Proxmox VE puts them on either machine type."""
     places = ("ide.1,unit=0", "ide.1,unit=1") if firmware == "seabios" else ("ide.2", "ide.3")
-    found = ["-machine", "pc" if firmware == "seabios" else "q35"]
+    found = []
     for name, iso, place, index in (
         ("ide2", install, places[0], 101),
         ("ide3", seed, places[1], 0),
@@ -117,12 +165,12 @@ def _drives(firmware: Firmware, install: Path, seed: Path) -> list[str]:
     return found
 
 
-def _accelerator(folder: Path) -> str:
-    """``kvm`` if a kernel really gets going with it, else ``tcg``: some hosts only pretend."""
+def accelerator(folder: Path, kernel: Path) -> str:
+    """``kvm`` if that kernel really gets going with it, else ``tcg``: some hosts only pretend."""
     log = folder / "probe.log"
     command = [
         *("qemu-system-x86_64", "-accel", "kvm", "-cpu", "host", "-m", "512", "-display", "none"),
-        *("-nodefaults", "-no-reboot", "-serial", f"file:{log}", "-kernel", str(IMAGES / "linux")),
+        *("-nodefaults", "-no-reboot", "-serial", f"file:{log}", "-kernel", str(kernel)),
         *("-append", "console=ttyS0,115200n8 panic=-1"),
     ]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -1,4 +1,4 @@
-"""A Debian mirror on loopback that has the installer's packages, and remembers what was asked."""
+"""A Debian mirror on loopback that passes on the one in reach, and remembers what was asked."""
 
 from __future__ import annotations
 
@@ -33,8 +33,11 @@ class Mirror:
 
 
 @contextmanager
-def serving(root: str, packages: Components) -> Iterator[Mirror]:
-    """Serve below the path ``root``: Release, the installer's list of packages, the packages."""
+def serving(root: str, packages: Components, whole: bool = False) -> Iterator[Mirror]:
+    """Serve below the path ``root``: Release, the installer's list of packages, the packages.
+
+    ``whole``: everything else of the mirror in reach, too.
+    """
     mirror = Mirror(root)
     turn = threading.Lock()
 
@@ -42,7 +45,7 @@ def serving(root: str, packages: Components) -> Iterator[Mirror]:
         def do_GET(self) -> None:
             path = self.path.removeprefix(f"/{root}/")
             with turn:
-                data = _content(path, packages) if path != self.path else None
+                data = _content(path, packages, whole) if path != self.path else None
             mirror.asked.append((path, 200 if data is not None else 404))
             if data is None:
                 self.send_error(404)
@@ -67,7 +70,7 @@ def serving(root: str, packages: Components) -> Iterator[Mirror]:
         server.server_close()
 
 
-def _content(path: str, packages: Components) -> bytes | None:
+def _content(path: str, packages: Components, whole: bool) -> bytes | None:
     release = packages.release()
     for name in {SUITE, *_SUITE.findall(release)}:
         # The installer looks for all the suites that it knows, and refuses one of another name.
@@ -80,4 +83,5 @@ def _content(path: str, packages: Components) -> bytes | None:
     if path.endswith(".udeb"):
         found = packages.by_path(path)
         return found.read_bytes() if found is not None else None
-    return None
+    # The system's own packages, and the lists of them, signed.
+    return packages.upstream(path) if whole else None
