@@ -166,7 +166,7 @@ class Reader:
                     Item(None, file, key_line, key).fault("has a key that is no plain word")
                 )
                 continue
-            name = str(key_node.value)
+            name = _whole(str(key_node.value))
             if key_node.tag == _TAG + "merge":
                 sources = value_node.value if isinstance(value_node, SequenceNode) else [value_node]
                 inherited += [self._item(each, file, key_line, key, chain) for each in sources]
@@ -251,6 +251,7 @@ class _Refused(Exception):
 
 
 _UNKNOWN = object()
+_SURROGATES = re.compile("[\ud800-\udfff]")
 _TOO_DEEP = ("is nested too deeply", f"more than {_MAX_DEPTH} levels are not read")
 
 
@@ -266,7 +267,7 @@ def compose(text: str) -> Node | None:
 
 def _scalar(node: Node) -> Scalar | object:
     """The value of a scalar as YAML 1.2 reads it. Dates stay text."""
-    text = str(node.value)
+    text = _whole(str(node.value))
     kind = str(node.tag).removeprefix(_TAG)
     if kind == "null":
         return None
@@ -282,6 +283,16 @@ def _scalar(node: Node) -> Scalar | object:
     except ValueError:
         return text
     return text if kind in {"str", "int", "timestamp", "merge"} else _UNKNOWN
+
+
+def _whole(text: str) -> str:
+    """The text with surrogate pairs joined: JSON escapes some characters as two halves.
+
+    A half alone is no character, and could be written to no file; U+FFFD takes its place.
+    """
+    if not _SURROGATES.search(text):
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _neighbours(target: Path, chain: tuple[Path, ...]) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from blocks.manifest.template.counted import MOST
+
 _TEXT: dict[str, Any] = {"type": "string"}
 _MAPPING: dict[str, Any] = {"type": "object"}
 
@@ -51,7 +53,10 @@ def allow_short_forms(name: str, part: dict[str, Any]) -> None:
         properties["count"] = {
             "description": "Make this many of it, with {n} in name, vm_id and ip",
             "examples": [3],
-            "anyOf": [{"type": "integer", "minimum": 1, "maximum": 500}, _TEXT],
+            "anyOf": [
+                {"type": "integer", "minimum": 1, "maximum": MOST},
+                {"type": "string", "pattern": r"^[0-9]+$|\$\{"},
+            ],
         }
         _choices(properties, "vm_id").append({"type": "string", "pattern": r"\{|^[0-9]+$"})
         _choices(properties, "node").append({"type": "array", "items": _TEXT})

@@ -91,7 +91,7 @@ def test_the_whole_sample_loads() -> None:
     assert len(found.guests) == 6
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.sampled_from(PLACES), junk), min_size=1, max_size=3))
 def test_junk_in_any_place_gives_faults_or_an_environment(
     changes: list[tuple[tuple[str | int, ...], Any]],
