@@ -13,6 +13,7 @@ from blocks.proxmox.client import Client
 from blocks.proxmox.connection import Connection
 from blocks.proxmox.inventory import Inventory, permissions
 from tasks.capacity import did_you_mean, node_findings, resource_findings
+from tasks.cloudinit.checks import check_cloud_init
 from tasks.findings import Finding, error
 from tasks.found import READERS, FoundGuest, all_guests
 from tasks.image import check_image
@@ -93,6 +94,7 @@ def check_template(
             _standing(seen, inventory, found),
             _pools(seen, inventory),
             place_findings(seen, inventory),
+            _told(seen, environment.name),
             bridge_findings(carded, {node: job.result() for node, job in switches.items()}),
             resource_findings([clone for clone in seen.missing if clone.autostart], inventory),
             network_findings(carded),
@@ -123,6 +125,11 @@ def standing_findings(
 
 def _standing(seen: Scope, inventory: Inventory, found: Sequence[FoundGuest]) -> list[Finding]:
     return [*order_findings(seen), *number_findings(seen, inventory, found)]
+
+
+def _told(seen: Scope, env: str) -> list[Finding]:
+    guests = [*([seen.template] if seen.configuring else []), *seen.missing]
+    return [finding for guest in guests for finding in check_cloud_init(guest, env=env)]
 
 
 def _image(client: Client, seen: Scope, inventory: Inventory) -> Sequence[Finding]:

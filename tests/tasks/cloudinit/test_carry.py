@@ -9,11 +9,13 @@ from pydantic import SecretStr
 
 from blocks.manifest.guest import CloudInit
 from blocks.proxmox.errors import ProxmoxError
+from blocks.proxmox.inventory import read_inventory
 from blocks.proxmox.properties import UnsupportedCloudInit
 from tasks.cloudinit.carry import carry
 from tasks.cloudinit.changes import cloud_init_changes
 from tasks.cloudinit.checks import check_cloud_init
 from tasks.errors import StageError
+from tasks.template.preflight import check_template
 from tests.environments import KEY, OTHER_RUN, Place
 from tests.templates import Golden
 
@@ -331,3 +333,21 @@ def test_a_document_that_is_wrong_is_found_beforehand(golden: Golden) -> None:
 
     assert finding.severity == "error"
     assert "user_data" in finding.problem
+
+
+def test_the_preflight_finds_what_the_options_cannot_say(golden: Golden) -> None:
+    template = golden.template(cloud_init=by(golden, packages=("vim",)))
+    one = golden.clone(cloud_init=by(golden, search=("a.example", "b.example")))
+    with golden.opened(golden.recipe(one, template=template)) as here:
+        found = check_template(
+            here.client,
+            here.connection,
+            here.environment,
+            read_inventory(here.client),
+            stages=frozenset({"image", "create", "configure", "template", "clones"}),
+        )
+
+    said = [(one.guest, one.problem) for one in found if "cannot say" in one.problem]
+    assert [guest for guest, _ in said] == ["template", one.label]
+    assert "packages" in said[0][1]
+    assert "search domains" in said[1][1]
