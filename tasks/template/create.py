@@ -6,6 +6,7 @@ from typing import Any
 
 from blocks.manifest.guest import Firmware, Guest
 from blocks.manifest.mark import marked
+from blocks.proxmox.errors import AlreadyExists
 from blocks.proxmox.properties import encode_create
 from tasks.session import Session, session
 from tasks.stage import Outcome, RunRef, done, stage, unchanged
@@ -21,7 +22,14 @@ def create(run: RunRef, node: str) -> Outcome:
         here.require_ours(guest, live)
         return unchanged(f"VM {guest.vmid} exists")
     params: dict[str, Any] = {**encode_create(bare(here, guest))}
-    result = here.client.run("POST", f"/nodes/{guest.node}/qemu", **params)
+    try:
+        result = here.client.run("POST", f"/nodes/{guest.node}/qemu", **params)
+    except AlreadyExists as error:
+        error.advice = (
+            f"if that is this template, moved to another node, declare that node for {guest.name}; "
+            "else give it another vm_id"
+        )
+        raise
     return done(f"VM {guest.vmid} ({guest.name}) on {guest.node}", warnings=result.warnings)
 
 

@@ -90,6 +90,20 @@ def test_a_clone_of_ours_under_the_templates_number_is_refused_too(place: Place)
         _create(golden)
 
 
+def test_a_number_that_is_taken_on_another_node_is_refused_with_both_ways_out(
+    place: Place,
+) -> None:
+    golden = Golden(place)
+    place.strange(0)
+    before = place.lab.snapshot()
+
+    with pytest.raises(AlreadyExists, match=f"VM {golden.vmid} already exists") as refused:
+        _create(golden)
+
+    assert "moved to another node" in str(refused.value.advice)
+    assert place.lab.snapshot()["guests"] == before["guests"]
+
+
 def test_a_create_whose_answer_was_lost_is_found_again(place: Place) -> None:
     golden = Golden(place)
     place.lab.fault(method="POST", path=f"/nodes/{NODES[0]}/qemu", reset="after")
