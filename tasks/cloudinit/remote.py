@@ -52,7 +52,8 @@ def write_files(host: SnippetHost, node: str, folder: str, files: Mapping[str, s
         for name, item in data.items()
     )
     script = _SCRIPT.format(folder=shlex.quote(folder), puts="\n".join(puts))
-    target = host.host or node
+    # Brackets belong to addresses in URLs; the client knows none.
+    target = (host.host or node).strip("[]")
     done = _ssh(host, target, script, b"".join(data.values()))
     if done.returncode != 0:
         raise _refused(host, target, folder, done)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -140,6 +142,53 @@ def test_a_named_user_takes_the_place_of_the_images_own() -> None:
     }
 
 
+_NORMALIZE = """
+import json, sys, yaml
+from cloudinit.distros import fetch, ug_util
+from cloudinit.helpers import Paths
+image = {"name": "debian", "lock_passwd": True, "groups": ["adm", "sudo"], "shell": "/bin/bash",
+         "sudo": ["ALL=(ALL) NOPASSWD:ALL"]}
+distro = fetch("debian")("debian", {"default_user": image}, Paths({}))
+users, _ = ug_util.normalize_users_groups(yaml.safe_load(sys.stdin), distro)
+print(json.dumps(users))
+"""
+
+
+def _accounts(text: str) -> dict[str, Any]:
+    """The accounts that cloud-init itself would make of a user document on an image of Debian."""
+    program = Path(str(shutil.which("cloud-init"))).read_text().partition("\n")[0]
+    done = subprocess.run(
+        [*program.removeprefix("#!").split(), "-c", _NORMALIZE],
+        input=text,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@needs_cloud_init
+def test_cloud_init_makes_the_named_user_with_the_groups_of_the_images_own() -> None:
+    one = guest(nic(), password_hash=SecretStr(HASH), sudo_nopasswd=False)
+
+    (name, account), *others = _accounts(made(one).user_data).items()
+
+    assert (name, others) == ("ops", [])
+    assert (account["groups"], account["shell"]) == ("adm,sudo", "/bin/bash")
+    assert (account["lock_passwd"], account["hashed_passwd"]) == (False, HASH)
+    assert (account["sudo"], account["ssh_authorized_keys"]) == ("ALL=(ALL) ALL", [KEY])
+
+
+@needs_cloud_init
+def test_cloud_init_makes_nobody_beside_root_where_root_is_declared() -> None:
+    accounts = _accounts(made(guest(nic(), user="root")).user_data)
+
+    assert list(accounts) == ["root"]
+    assert accounts["root"]["lock_passwd"] is True
+
+
 def test_only_who_has_no_key_may_log_in_over_the_network_with_a_password() -> None:
     both = read(made(guest(nic(), password_hash=SecretStr(HASH))).user_data)
     password = read(made(guest(nic(), password_hash=SecretStr(HASH), ssh_keys=())).user_data)
@@ -205,7 +254,7 @@ texts = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(texts, max_size=6))
 def test_any_text_comes_back_from_the_yaml_unchanged(commands: list[str]) -> None:
     one = guest(nic(), commands=tuple(commands))
