@@ -170,6 +170,7 @@ def _clone(
                 )
                 for index, disk in enumerate(template.disks)
             ),
+            "firmware": _firmware_on(clone.storage, template.firmware),
             "nics": _nics(clone.vm_id, nics, inets, macs),
             "onboot": clone.onboot,
             "autostart": clone.start,
@@ -180,7 +181,7 @@ def _clone(
             "source": CloneSource(
                 template=TEMPLATE, full=clone.mode == "full", storage=clone.storage
             ),
-            "cloud_init": cloud_init_of(document, told, nics, clone.name),
+            "cloud_init": cloud_init_of(document, told, nics, clone.name, clone.storage),
             "pci": pci,
             "display": spec.display or ("none" if primary else None),
         }
@@ -250,6 +251,12 @@ def _firmware(spec: TemplateSpec, entry: CatalogueImage | None) -> Firmware:
         secure_boot=bool(given.secure_boot) and uefi,
         tpm_storage=tpm,
     )
+
+
+def _firmware_on(storage: str | None, firmware: Firmware) -> Firmware:
+    """A full clone takes the EFI disk and the TPM state with it to another storage."""
+    held = [key for key in ("efi_storage", "tpm_storage") if getattr(firmware, key) is not None]
+    return firmware if storage is None else firmware.model_copy(update=dict.fromkeys(held, storage))
 
 
 def _pci(device: PciSpec, firmware: Firmware) -> PciDevice:

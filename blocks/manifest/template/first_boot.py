@@ -50,16 +50,24 @@ def _static(text: str | None) -> Address | None:
 
 
 def cloud_init_of(
-    document: Template, told: CloudInitSpec, nics: tuple[NicSpec, ...], name: str
+    document: Template,
+    told: CloudInitSpec,
+    nics: tuple[NicSpec, ...],
+    name: str,
+    disk_storage: str | None = None,
 ) -> CloudInit:
-    """What cloud-init is told in the guest of that name with those cards."""
+    """What cloud-init is told in the guest of that name with those cards.
+
+    ``disk_storage``: of the guest's disks, where it is another one than the template's.
+    """
     spec = document.spec
     method = told.method or _method(told, nics)
     host, _, own_domain = name.partition(".")
     on_image = method == "seed"
     return CloudInit(
         method=method,
-        storage=told.storage or (spec.image.storage if on_image else spec.disk.storage),
+        storage=told.storage
+        or (spec.image.storage if on_image else disk_storage or spec.disk.storage),
         slot=told.slot,
         snippet_storage=(told.snippets.storage or spec.image.storage)
         if method == "snippets"

@@ -37,6 +37,7 @@ class Checked:
     def notices(self, recipe: Recipe) -> Iterator[str]:
         """What is allowed, but probably not what was wanted."""
         yield from _login_notices(recipe)
+        yield from _rebuild_notices(recipe)
         yield from _firmware_notices(self, recipe.template)
         yield from _clone_notices(recipe)
 
@@ -89,6 +90,15 @@ def _login_notices(recipe: Recipe) -> Iterator[str]:
             yield f"{guest.label}: an SSH key is cut short; SSH will not accept it"
         if not guest.nics:
             yield f"{guest.label}: has no network card (nics), so nobody can reach it"
+
+
+def _rebuild_notices(recipe: Recipe) -> Iterator[str]:
+    image = recipe.template.image
+    if recipe.rebuild.when == "on-new-image" and image is not None and image.checksum is not None:
+        yield (
+            f"{recipe.template.name}: the checksum pins the image to one version, so that there is"
+            " never a new one (rebuild: on-new-image)"
+        )
 
 
 def _firmware_notices(checked: Checked, template: Guest) -> Iterator[str]:

@@ -75,7 +75,12 @@ def test_every_example_document_fits_its_schema(file: Path) -> None:
 
 
 def test_there_are_examples_to_check() -> None:
-    assert {file.parent.name for file in FILES} == {"lab", "golden", "oracle-rac-2node", "pg-single"}
+    assert {file.parent.name for file in FILES} == {
+        "lab",
+        "golden",
+        "oracle-rac-2node",
+        "pg-single",
+    }
 
 
 @pytest.mark.parametrize("case", SEEN)

@@ -182,6 +182,29 @@ def test_a_clone_overrides_key_by_key(tmp_path: Path) -> None:
     assert one.cloud_init.ssh_keys == (KEY,)
 
 
+def test_a_full_clone_takes_every_volume_to_its_storage(tmp_path: Path) -> None:
+    text = with_spec(
+        "firmware: { bios: ovmf, tpm: true }\n"
+        "disks: [5G]\n"
+        "clones: [{ name: a, vm_id: 200, storage: ceph }]"
+    )
+
+    (clone,) = recipe(tmp_path, text).clones
+
+    assert {disk.storage for disk in clone.disks} == {"ceph"}
+    assert (clone.firmware.efi_storage, clone.firmware.tpm_storage) == ("ceph", "ceph")
+    assert clone.cloud_init is not None
+    assert clone.cloud_init.storage == "ceph"
+
+
+def test_a_pinned_image_that_is_to_be_new_is_noticed(tmp_path: Path) -> None:
+    text = with_spec("rebuild: on-new-image", changed("debian13", "oracle9", MINIMAL))
+
+    (notice,) = environment(tmp_path, text).notices
+
+    assert "never a new one" in notice
+
+
 def test_a_clone_is_in_no_pool_unless_it_says_so(tmp_path: Path) -> None:
     whole = recipe(tmp_path, with_spec("pool: templates", TEMPLATE))
 

@@ -118,3 +118,50 @@ def test_the_commands_for_manifests_know_templates(capsys: pytest.CaptureFixture
     assert "debian13-golden is valid" in out
     assert '"name": "web04"' in out
     assert json.dumps("Template") in out
+
+
+GUIDE = (GOLDEN.parents[2] / "docs" / "template.md").read_text()
+
+
+def test_the_guide_lists_the_catalogue() -> None:
+    for name, image in catalogue.shipped().images.items():
+        rows = [line for line in GUIDE.splitlines() if line.startswith(f"| `{name}` |")]
+        assert len(rows) == 1, name
+        assert image.title in rows[0]
+        assert f"`{image.user}`" in rows[0]
+        assert all(f"`{alias}`" in rows[0] for alias in image.aliases)
+        assert ("pinned" in rows[0]) == (image.checksum is not None)
+        assert ("signed" in rows[0]) == (image.signature is not None)
+
+
+@pytest.mark.parametrize("kind", ["Template", "Images"])
+def test_the_guide_names_every_key(kind: str) -> None:
+    document = schema(kind)
+    parts = {kind: document, **document["$defs"]}
+    elsewhere = ("Hook", "Metadata")
+
+    missing = [
+        f"{part}.{key}"
+        for part, rule in parts.items()
+        if not any(word in part for word in elsewhere)
+        for key in rule.get("properties", {})
+        if key not in ("kind", "version", "images", "metadata", "spec")
+        and f"`{key}`" not in GUIDE
+        and f".{key}`" not in GUIDE
+    ]
+
+    assert missing == []
+
+
+def test_the_guides_quick_start_loads(tmp_path: Path) -> None:
+    first, second = [block.partition("```")[0] for block in GUIDE.split("```yaml\n")[1:3]]
+    key = MINIMAL.partition('["')[2].partition('"')[0]
+
+    found = load_environment(
+        write(tmp_path, first.replace("~/.ssh/id_ed25519.pub", f'"{key}"') + second), env={}
+    )
+
+    assert [guest.name for guest in found.guests] == [
+        "debian13-golden", "db1", "web01", "web02", "web03", "web04",
+    ]  # fmt: skip
+    assert found.notices == ()
