@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import re
+import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from blocks.manifest.guest import Guest, PciDevice
+from blocks.manifest.template.catalogue import load_catalogue
 from blocks.model import Model
 from blocks.proxmox.client import Client, api_path
 from blocks.proxmox.connection import Connection
@@ -19,8 +20,6 @@ from tasks.template.preflight_scope import Scope
 # Every server has these; asking for them alone would be a call too many.
 _USUAL_CPUS = frozenset({"host", "max", "kvm64", "qemu64", "x86-64-v2", "x86-64-v2-AES"})
 _UNVERSIONED = frozenset({"i440fx", "pc", "q35"})
-# Families whose cloud images have a boot loader that is signed for Secure Boot.
-_SIGNED = ("debian", "ubuntu", "rocky", "alma", "oracle", "fedora", "centos", "rhel", "opensuse")
 
 
 class PciMapping(Model):
@@ -243,7 +242,8 @@ def _secure_boot(scope: Scope) -> list[Finding]:
     guest = scope.template
     if not (scope.configuring and guest.firmware.secure_boot and guest.image is not None):
         return []
-    if re.match("|".join(_SIGNED), guest.image.name):
+    # Of the images of the catalogue the manifest's notices say it.
+    if load_catalogue(scope.folder, os.environ, [], []).find(guest.image.name) is not None:
         return []
     return [
         warning(

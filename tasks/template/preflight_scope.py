@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from blocks.manifest.environment import Environment
 from blocks.manifest.guest import CloneSource, Guest, ImageSource
@@ -17,11 +18,13 @@ VM_STAGES = frozenset({"create", "configure", "template"})
 class Scope:
     """A recipe beside the guests of the cluster that carry its mark.
 
+    ``folder``: of the manifest.
     ``ours``: label to the guest that exists under the declared number, whichever run made it.
     ``marked``: every guest of this recipe, older generations and clones of other numbers included.
     """
 
     env: str
+    folder: Path
     recipe: Recipe
     stages: frozenset[str]
     reconcile: bool
@@ -118,7 +121,8 @@ def scope(
         for guest in marked
         if guest.mark is not None and declared.get(guest.row.vmid) == guest.mark.guest
     }
-    return Scope(environment.name, recipe, stages, reconcile, ours, marked)
+    folder = environment.path.parent
+    return Scope(environment.name, folder, recipe, stages, reconcile, ours, marked)
 
 
 def source_of(clone: Guest) -> CloneSource:
