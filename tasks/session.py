@@ -125,7 +125,7 @@ class Session:
         if live is None:
             raise NotFound(
                 f"VM {guest.vmid} is not on node {guest.node}",
-                advice="it was removed while the run was working; run `up` again",
+                advice="it was removed while the run was working; run the same again",
             )
         self.require_ours(guest, live)
         return live
