@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from blocks.manifest.faults import Fault, suggestion
+from blocks.manifest.faults import Fault, nearest
 from blocks.manifest.fields import name_trouble
 from blocks.manifest.layers import size_of
 from blocks.manifest.recipe import TEMPLATE
@@ -68,11 +68,12 @@ def check_image(spec: Item, catalogue: Catalogue) -> Iterator[Fault]:
             return
         found = catalogue.find(name.text() or "")
         if found is None:
-            if name.text() is not None and not name.broken:
-                yield name.fault(
-                    f"unknown image {name.text()!r}",
-                    suggestion((name.text() or "").lower(), catalogue.names, "images"),
-                )
+            text = name.text()
+            if text is not None and not name.broken:
+                close = nearest(text, catalogue.names)
+                meant = f"did you mean {close!r}? " if close else "choose a known one "
+                known = ", ".join(sorted(catalogue.images))
+                yield name.fault(f"unknown image {text!r}", f"{meant}(images: {known})")
             return
         entry = found[1]
     elif name is not None and (trouble := name_trouble((name.text() or "x").replace(".", "-"))):
