@@ -40,7 +40,7 @@ test: $(STAMP) ## Run the tests
 
 .PHONY: acceptance
 acceptance: $(STAMP) ## Boot Debian's installer and a cloud image from our media in QEMU (minutes; needs Debian packages)
-	@$(BIN)/python -m pytest tests/acceptance/boots.py tests/acceptance/clouds.py -s -p no:cacheprovider
+	@$(BIN)/python -m pytest tests/acceptance/boots.py tests/acceptance/installs.py tests/acceptance/clouds.py -s -p no:cacheprovider
 
 .PHONY: lint
 lint: $(STAMP) ## Check style, types and the direction of imports

@@ -95,6 +95,9 @@ def running(folder: Path, hardware: Hardware) -> Iterator[Machine]:
         *_disks(hardware.disks),
         *(_drives(hardware.firmware, *hardware.drives) if hardware.drives else ()),
         *_cards(hardware),
+        *("-device", "virtio-serial", "-chardev"),
+        f"socket,path={folder / 'agent'},server=on,wait=off,id=qga0",
+        *("-device", "virtserialport,chardev=qga0,name=org.qemu.guest_agent.0"),
         *(ovmf(folder) if hardware.firmware == "ovmf" else ()),
     ]
     if hardware.kernel is not None:

@@ -25,7 +25,7 @@ NEEDED = {
 # What the installer puts into every system.
 BASE = (
     *("linux-image-amd64", "initramfs-tools", "systemd-sysv", "udev", "ifupdown", "iproute2"),
-    *("locales", "tzdata", "procps", "zstd"),
+    *("dbus", "locales", "tzdata", "procps", "zstd"),
 )
 LABEL = "installed"
 SETUP = "/root/proxflow-setup.sh"
