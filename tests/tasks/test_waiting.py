@@ -19,7 +19,7 @@ from tasks.start import start
 from tasks.upload import upload
 from tasks.verify import deviations
 from tasks.wait import bounds_of, wait, wait_for_guest
-from tasks.watch import BOUNDS, Bounds
+from tasks.watch import BOUNDS, Bounds, Sight
 from tests.environments import Document, Place, brought_up, install, opened
 
 UBUNTU = "ubuntu-24.04.3-live-server-amd64.iso"
@@ -99,6 +99,34 @@ def test_an_installer_that_is_booted_again_and_again_is_noticed(place: Place) ->
 
     assert "is the disk before the ISO in the boot order" in (loop.value.advice or "")
     assert not loop.value.transient
+
+
+def test_an_installer_that_is_booted_again_within_its_process_is_noticed(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lab tells no counters of the install drive, so they stand here (MiB: read, written)."""
+    told = [(0, 0), (300, 0), (305, 9), (600, 900), (900, 900), (950, 1800), (1250, 1800)]
+    rows = iter(told)
+
+    def of(_status: dict[str, Any], at: float) -> Sight:
+        read, written = next(rows)
+        return Sight(at, True, 7, 0, written * 2**20, read * 2**20)
+
+    monkeypatch.setattr(Sight, "of", of)
+    said: list[str] = []
+    scope = Scope(emit=lambda event: said.append(event.detail))
+    place.lab.set_time(0.001, boot=1e9)
+    try:
+        with opened(place.write()) as here, scope():
+            begun(here)
+            with in_stage("n1", "wait"), pytest.raises(StageError) as loop:
+                wait_for_guest(here, here.guest("n1"))
+    finally:
+        place.lab.set_time(0)
+
+    assert "the installer of n1 was booted 3 times, by what was read" in loop.value.message
+    assert "the disk does not boot and the firmware goes on to the ISO" in (loop.value.advice or "")
+    assert any(text.startswith("installing again, as it seems, 900 MiB written") for text in said)
 
 
 def test_an_installer_that_asks_is_noticed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
