@@ -89,6 +89,7 @@ def summary(done: Undone) -> str:
     words = [
         (done.guests, "guest", "removed"),
         (done.seeds, "seed ISO", "removed"),
+        (done.snippets, "snippet", "removed"),
         (done.restored, "guest", "set back"),
         (done.kept, "finished guest", "kept"),
         (done.errors, "error", ""),
@@ -101,7 +102,7 @@ def undone_markdown(done: Undone) -> str:
     """What a rollback did, as an artifact."""
     lines = [f"### Rollback of {summary(done)}", ""]
     for title, names in (
-        ("Removed", (*done.guests, *done.seeds)),
+        ("Removed", (*done.guests, *done.seeds, *done.snippets)),
         ("Set back", done.restored),
         ("Kept", done.kept),
         ("Notes", done.notes),

@@ -17,6 +17,7 @@ from blocks.model import Model
 from blocks.proxmox.client import Client
 from blocks.proxmox.errors import AlreadyExists, NotFound, ProxmoxError
 from blocks.proxmox.inventory import Inventory, find_guest, guest_path, read_inventory
+from tasks.cloudinit.snippets import FoundSnippet, all_snippets, delete_snippet
 from tasks.destroy import Target, delete_seed, drives_with, refuse_known_users, remove
 from tasks.drives import in_turn
 from tasks.found import (
@@ -43,6 +44,7 @@ class Undone(Model):
     run_id: str
     guests: tuple[str, ...] = ()
     seeds: tuple[str, ...] = ()
+    snippets: tuple[str, ...] = ()
     restored: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -51,7 +53,7 @@ class Undone(Model):
     @property
     def nothing(self) -> bool:
         """Whether there was nothing to undo."""
-        return not (self.guests or self.seeds or self.restored or self.errors)
+        return not (self.guests or self.seeds or self.snippets or self.restored or self.errors)
 
 
 @dataclass(frozen=True)
@@ -121,12 +123,18 @@ def undo_run(
     seeds, more, failures = remove_seeds(client, env, mine, tuple(stays), say)
     notes += more
     errors += failures
+    snippets: tuple[str, ...] = ()
+    if any(guest.cloud_init and guest.cloud_init.method == "snippets" for guest in declared):
+        written = all_snippets(client, inventory, env, run_id)
+        snippets, failures = remove_snippets(client, env, written, tuple(stays), say)
+        errors += failures
     if not errors:
         close_journal(env, run_id)
     return Undone(
         run_id=run_id,
         guests=tuple(gone),
         seeds=seeds,
+        snippets=snippets,
         restored=restored,
         kept=tuple(map(str, kept)),
         notes=tuple(notes),
@@ -181,6 +189,30 @@ def remove_seeds(
             say(f"removed {volid}")
             seeds.append(volid)
     return tuple(seeds), notes, errors
+
+
+def remove_snippets(
+    client: Client,
+    env: str,
+    found: Sequence[FoundSnippet],
+    stays: tuple[FoundGuest, ...],
+    say: Callable[[str], None],
+) -> tuple[tuple[str, ...], list[str]]:
+    """Delete the run's snippets, but for those of guests that stay. Returns volumes and errors."""
+    labels = {mark.guest for guest in of_environment(stays, env) if (mark := guest.mark)}
+    gone: list[str] = []
+    errors: list[str] = []
+    for snippet in found:
+        if snippet.name.guest in labels:
+            continue
+        try:
+            delete_snippet(client, snippet)
+        except ProxmoxError as error:
+            errors.append(f"{snippet.volid}: {error.message}")
+        else:
+            say(f"removed {snippet.volid}")
+            gone.append(snippet.volid)
+    return tuple(gone), errors
 
 
 def settle(client: Client, vmids: frozenset[int]) -> None:

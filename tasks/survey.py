@@ -50,10 +50,11 @@ class Survey:
         )
 
     def to_start(self, label: str) -> bool:
-        """Whether the guest is there and finished, but does not run as far as is known."""
+        """Whether the guest is there and finished, but does not run although it should."""
         row = self.rows.get(label)
         finished = self.plan.guest(label).action in {Action.UNCHANGED, Action.UPDATE}
-        return finished and row is not None and row.status != "running"
+        wanted = self.environment.guest(label).autostart
+        return finished and wanted and row is not None and row.status != "running"
 
     @property
     def nothing_to_do(self) -> bool:

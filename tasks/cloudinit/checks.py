@@ -30,7 +30,7 @@ def check_cloud_init(guest: Guest, *, env: str) -> list[Finding]:
             found.append(error(f"{refused.key} {refused.problem}", guest=guest.label))
     if told.method == "snippets" and told.snippet_storage is None:
         remedy = "name a storage with content snippets"
-        found.append(error("cloud_init.snippet_storage is not set", remedy, guest=guest.label))
+        found.append(error("cloud_init.snippets.storage is not set", remedy, guest=guest.label))
     if not (told.ssh_keys or told.password_hash or told.password or told.user_data):
         problem = "nobody can log in: there is neither an SSH key nor a password"
         found.append(warning(problem, "give cloud_init.ssh_keys", guest=guest.label))

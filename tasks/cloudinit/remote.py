@@ -65,7 +65,7 @@ def _ssh(
     if not _HOST.fullmatch(target) or not _USER.fullmatch(host.user):
         raise StageError(
             f"{host.user}@{target} is no user and host that SSH could log in to",
-            advice="set cloud_init.snippet_host.host and .user to plain names",
+            advice="set cloud_init.snippets.host and .user to plain names",
         )
     options = ["BatchMode=yes", f"ConnectTimeout={CONNECT_SECONDS}", "ServerAliveInterval=15"]
     # The usual port is left to the caller's own settings.
@@ -102,11 +102,11 @@ def _refused(
         _NO_FOLDER: (
             f"{target} has no folder {folder}",
             "does the storage have content snippets? The server makes the folder once it has; "
-            "snippet_host.directory names another one",
+            "cloud_init.snippets.directory names another one",
         ),
         _NO_RIGHT: (
             f"{host.user} may not write into {folder} of {target}, or it is full",
-            f"give {host.user} the right to write there, or set snippet_host.user",
+            f"give {host.user} the right to write there, or set cloud_init.snippets.user",
         ),
         _TORN: (
             f"the snippets did not arrive whole on {target}",
@@ -132,6 +132,6 @@ def _login_advice(why: str, login: str) -> str:
     if "permission denied" in lowered or "too many authentication" in lowered:
         return "put your public key into its authorized_keys; is the key in your SSH agent?"
     return (
-        f"try `{login} true` by hand; set cloud_init.snippet_host, or cloud_init.method to seed, "
+        f"try `{login} true` by hand; set cloud_init.snippets, or cloud_init.method to seed, "
         "which needs no SSH"
     )

@@ -68,7 +68,7 @@ def snippet_storage(guest: Guest, told: CloudInit) -> str:
     """The storage that keeps the snippets. Raises StageError where none is declared."""
     if told.snippet_storage is None:
         raise StageError(
-            f"cloud_init.snippet_storage of {guest.label} is not set",
+            f"cloud_init.snippets.storage of {guest.label} is not set",
             advice="name a storage with content snippets, or set cloud_init.method to seed",
         )
     return told.snippet_storage
@@ -135,7 +135,7 @@ def _write(
             f"{', '.join(lost)} was written to {folder} of {host}, but {storage} as "
             f"{guest.node} has it does not show it",
             advice="is that the storage's folder, and that host the node (or is the storage "
-            "shared)? Set cloud_init.snippet_host.directory and .host",
+            "shared)? Set cloud_init.snippets.directory and .host",
         )
     return volumes
 
@@ -194,7 +194,7 @@ def _folder(here: Session, guest: Guest, cloud: CloudInit, storage: str) -> str:
         raise StageError(
             f"storage {storage} takes no snippets on {guest.node}",
             advice=f"add content snippets to {storage} (Datacenter, Storage), name another one in "
-            "cloud_init.snippet_storage, or set cloud_init.method to seed",
+            "cloud_init.snippets.storage, or set cloud_init.method to seed",
         )
     if cloud.snippet_host.directory is not None:
         return cloud.snippet_host.directory.rstrip("/") or "/"
@@ -206,7 +206,7 @@ def _folder(here: Session, guest: Guest, cloud: CloudInit, storage: str) -> str:
         raise StageError(
             f"where storage {storage} keeps its files on {guest.node} cannot be read",
             advice="that takes Datastore.Allocate on it; or say it in "
-            "cloud_init.snippet_host.directory",
+            "cloud_init.snippets.directory",
         )
     moved = dict(
         part.partition("=")[::2] for part in str(config.get("content-dirs", "")).split(",")

@@ -139,7 +139,7 @@ def _taken(
     if ours is None:
         return [
             error(
-                f"number {guest.vmid} is taken by {_kind(row)} {row.name or '(no name)'} on "
+                f"vm_id {guest.vmid} is taken by {_kind(row)} {row.name or '(no name)'} on "
                 f"{row.node}, {_whose(scope, live)}",
                 _other_number(scope, guest, inventory),
                 guest=guest.label,

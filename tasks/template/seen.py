@@ -15,12 +15,13 @@ from blocks.manifest.recipe import TEMPLATE, Recipe
 from blocks.proxmox.client import Client
 from blocks.proxmox.errors import NotFound, PermissionDenied
 from blocks.proxmox.inventory import GuestRow, Inventory, guest_config, read_inventory
-from tasks.findings import Finding, error
-from tasks.found import READERS
+from tasks.findings import Finding
+from tasks.found import READERS, FoundGuest
 from tasks.image import image_digest
 from tasks.live import Live
 from tasks.session import Session
 from tasks.template.generations import decide, find_generations
+from tasks.template.preflight import standing_findings
 from tasks.template.reconcile import differences
 
 Standing = Literal["absent", "unfinished", "ready", "foreign"]
@@ -90,43 +91,10 @@ class TemplateSurvey:
             return True
         return reconcile and bool(self.changes.get(clone.label))
 
-    def findings(self, chosen: Iterable[str]) -> list[Finding]:
+    def findings(self, chosen: Iterable[str]) -> tuple[Finding, ...]:
         """What forbids to begin, from what was read already. No call."""
-        stages = frozenset(chosen)
-        found = []
-        touched = self.clones if "clones" in stages else ()
-        if stages & set(BUILDING):
-            touched = (self.template, *touched)
-        for guest in touched:
-            if self.standing(guest) == "foreign":
-                row = self.rows[guest.label]
-                found.append(
-                    error(
-                        f"vm_id {guest.vmid} is taken by {row.name} on {row.node}, which is not "
-                        f"{self.environment.name}'s",
-                        "give it another vm_id",
-                        guest=guest.label,
-                    )
-                )
-        standing = self.standing(self.template)
-        if "clones" in stages and "template" not in stages and standing != "ready" and self.clones:
-            found.append(
-                error(
-                    f"there is no template {self.template.name} ({self.template.vmid}) to clone",
-                    "let the stages before it run too",
-                )
-            )
-        needed = {"configure": "create", "template": "configure"}
-        for stage, before in needed.items():
-            if stage in stages and before not in stages and standing == "absent":
-                found.append(
-                    error(
-                        f"stage {stage} needs VM {self.template.vmid}, which does not exist",
-                        f"let stage {before} run too",
-                    )
-                )
-                break
-        return found
+        found = [FoundGuest(self.rows[label], live) for label, live in self.lives.items()]
+        return standing_findings(self.environment, self.inventory, found, frozenset(chosen))
 
 
 def survey_template(here: Session, today: date) -> TemplateSurvey:

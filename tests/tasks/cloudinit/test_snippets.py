@@ -273,7 +273,7 @@ def test_a_folder_of_another_machine_is_noticed(
     refused = _refused(golden, by_snippets(golden, server.host(tmp_path)))
 
     assert "does not show it" in refused.message
-    assert "snippet_host.directory" in str(refused.advice)
+    assert "snippets.directory" in str(refused.advice)
 
 
 def test_a_storage_without_snippets_is_told(golden: Golden, server: SshServer) -> None:
@@ -293,9 +293,9 @@ def test_a_manifest_without_a_snippet_storage_is_found_beforehand(
 
     (finding,) = check_cloud_init(one, env=golden.name)
 
-    assert "snippet_storage" in finding.problem
+    assert "snippets.storage" in finding.problem
     assert (
-        "snippet_storage"
+        "snippets.storage"
         in _refused(golden, one.cloud_init or by_snippets(golden, server.host())).message
     )
 

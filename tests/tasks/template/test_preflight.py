@@ -128,7 +128,7 @@ def test_everything_is_found_at_once(golden: Golden) -> None:
     found = texts(golden, recipe(golden, golden.clone(1, node="pve7"), template=template))
 
     for part in (
-        f"number {golden.vmid} is taken by VM other on pve1, which Proxflow did not make",
+        f"vm_id {golden.vmid} is taken by VM other on pve1, which Proxflow did not make",
         "does not take disk images",
         "does not take content 'images', needed for disks",
         "node pve1 has no bridge vmbr9",
@@ -154,7 +154,7 @@ def test_a_number_of_somebody_elses(golden: Golden, index: int) -> None:
     (text,) = texts(golden, recipe(golden, golden.clone(1)))
 
     assert text.endswith(
-        f"number {golden.vmid + index} is taken by VM theirs on pve2, which Proxflow did not make; "
+        f"vm_id {golden.vmid + index} is taken by VM theirs on pve2, which Proxflow did not make; "
         f"choose another; the next free one is {golden.vmid + 2}"
     )
 
