@@ -41,7 +41,7 @@ def missing() -> list[str]:
     return sorted({package for path, package in NEEDED.items() if not path.exists()})
 
 
-def source_iso(folder: Path, packages: Components) -> Path:
+def source_iso(folder: Path, packages: Components, arguments: str = ARGUMENTS) -> Path:
     """Build the ISO, untouched: its installer would ask for everything."""
     tree = folder / "tree"
     for name in ("install.amd", "isolinux", "boot/grub", ".disk"):
@@ -56,11 +56,11 @@ def source_iso(folder: Path, packages: Components) -> Path:
     (tree / "isolinux/isolinux.cfg").write_text(
         "prompt 0\ntimeout 300\ndefault install\nlabel install\n"
         "\tkernel /install.amd/vmlinuz\n"
-        f"\tappend vga=normal initrd=/install.amd/initrd.gz {ARGUMENTS} ---\n"
+        f"\tappend vga=normal initrd=/install.amd/initrd.gz {arguments} ---\n"
     )
     (tree / "boot/grub/grub.cfg").write_text(
         "set timeout=30\nmenuentry 'Install' {\n"
-        f"    linux    /install.amd/vmlinuz {ARGUMENTS} ---\n"
+        f"    linux    /install.amd/vmlinuz {arguments} ---\n"
         "    initrd   /install.amd/initrd.gz\n}\n"
     )
     _efi_image(folder, tree / "boot/grub/efi.img")
