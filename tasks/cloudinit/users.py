@@ -13,6 +13,10 @@ from tasks.iso.checks import RenderError
 # What cloud-init itself takes for a hash where no user is named; the rest would be a clear text.
 _DEFAULT_USERS_HASH = re.compile(r"\$(?:1|2a|2y|5|6)(?:\$.+){2}")
 
+# Debian makes only the locales on this list, whatever cloud-init asks it for, and cloud-init then
+# reports an error (seen with Debian 12 and 22.4). Elsewhere there is no such list.
+_LISTED_LOCALE = 'f=/etc/locale.gen; [ ! -e "$f" ] || grep -qxF "$1 $2" "$f" || echo "$1 $2" >>"$f"'
+
 
 def user_data(guest: Guest, told: CloudInit) -> dict[str, Any]:
     """The document's content. Raises RenderError, which names the key of a value that is wrong."""
@@ -33,6 +37,7 @@ def user_data(guest: Guest, told: CloudInit) -> dict[str, Any]:
         document["timezone"] = checks.timezone("cloud_init.timezone", told.timezone)
     if told.locale is not None:
         document["locale"] = checks.lang("cloud_init.locale", told.locale)
+        document["bootcmd"] = [["sh", "-c", _LISTED_LOCALE, "sh", *_charset(told.locale)]]
     document["growpart"] = {"mode": "auto", "devices": ["/"]}
     document["resize_rootfs"] = True
     if told.commands:
@@ -44,6 +49,12 @@ def fqdn(told: CloudInit) -> str:
     """The host name with its domain, if there is one."""
     name = f"{told.hostname}.{told.domain}" if told.domain else told.hostname
     return checks.domain("cloud_init.domain", name)
+
+
+def _charset(locale: str) -> tuple[str, str]:
+    """The locale and its character set, as the list has them; ISO 8859-1 is what unnamed means."""
+    _, dot, charset = locale.partition("@")[0].partition(".")
+    return locale, charset if dot else "ISO-8859-1"
 
 
 def _accounts(guest: Guest, told: CloudInit) -> dict[str, Any]:

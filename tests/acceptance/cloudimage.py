@@ -93,11 +93,12 @@ def cloud_image() -> CloudImage:
     found = CloudImage(folder / "disk.qcow2", folder / "pool", folder / "kernel", len(listed))
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
-        for old in folder.parent.glob("debian-12-*"):
-            shutil.rmtree(old)
+        older = list(folder.parent.glob("debian-12-*"))
         with tempfile.TemporaryDirectory(prefix=".making-", dir=folder.parent) as making:
             _make(Path(making), sources)
             _finished(Path(making), folder)
+        for path in older:
+            shutil.rmtree(path)
     return found
 
 
@@ -139,7 +140,7 @@ def _make(folder: Path, sources: list[str]) -> None:
     _run(
         *("mmdebstrap", "--quiet", "--variant=essential", f"--include={','.join(PACKAGES)}"),
         "--dpkgopt=path-exclude=/usr/share/doc/*",
-        *("--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*"),
+        "--dpkgopt=path-exclude=/usr/share/man/*",
         '--customize-hook=APT_CONFIG="$MMDEBSTRAP_APT_CONFIG" apt-get install'
         f" --yes --download-only {' '.join(POOL)}",
         f"--customize-hook=sync-out {fetched} {pool}",

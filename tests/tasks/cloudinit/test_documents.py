@@ -265,6 +265,18 @@ def test_any_text_comes_back_from_the_yaml_unchanged(commands: list[str]) -> Non
     assert read(text).get("runcmd", []) == commands
 
 
+def test_debian_finds_a_declared_locale_on_its_list_once(tmp_path: Path) -> None:
+    listed = tmp_path / "locale.gen"
+    listed.write_text("# de_DE.UTF-8 UTF-8\n")
+    document: dict[str, Any] = read(made(guest(nic(), locale="de_DE.UTF-8")).user_data)
+    ((shell, option, script, *words),) = document["bootcmd"]
+
+    for _ in range(2):
+        run(shell, option, script.replace("/etc/locale.gen", str(listed)), *words)
+
+    assert listed.read_text() == "# de_DE.UTF-8 UTF-8\nde_DE.UTF-8 UTF-8\n"
+
+
 def test_text_that_no_document_can_hold_is_refused_by_its_key() -> None:
     with pytest.raises(RenderError, match="runcmd"):
         emit({"runcmd": ["\ud800"]})
