@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from cyclopts import App
 from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.states import Completed, Failed
@@ -34,6 +33,7 @@ from flows.terminal import (
     Exit,
     advise,
     command,
+    command_line,
     confirm,
     err,
     faults_shown,
@@ -49,7 +49,7 @@ from tasks.found import uses
 from tasks.stage import RunRef
 from tasks.sweep import sweep
 
-app = App(name="python -m flows.down", help=__doc__, help_format="plaintext", version_flags=[])
+app = command_line("down", __doc__)
 
 
 @flow(name="down", flow_run_name=run_name, persist_result=False)

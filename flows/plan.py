@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from cyclopts import App
-
 from flows.opening import environments_only, reading
 from flows.parameters import ClusterName, Json, Manifest, Only
 from flows.plan_text import plan_document, plan_lines
-from flows.terminal import Exit, faults_shown, out, print_json, show_findings, show_notices
+from flows.terminal import (
+    Exit,
+    command_line,
+    faults_shown,
+    out,
+    print_json,
+    show_findings,
+    show_notices,
+)
 from tasks.findings import forbids
 from tasks.planning import plan_findings
 from tasks.survey import survey
 
-app = App(name="python -m flows.plan", help=__doc__, help_format="plaintext", version_flags=[])
+app = command_line("plan", __doc__)
 
 
 @app.default

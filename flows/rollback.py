@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Annotated, Any, NoReturn
 
-from cyclopts import App, Parameter
+from cyclopts import Parameter
 from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.states import Completed, Failed
@@ -20,14 +20,24 @@ from flows.parameters import ClusterName, DryRun, Json, Manifest, Yes
 from flows.progress import notify
 from flows.running import run_locally
 from flows.runtime import warm
-from flows.terminal import Exit, confirm, err, fail, faults_shown, out, print_json, show_notices
+from flows.terminal import (
+    Exit,
+    command_line,
+    confirm,
+    err,
+    fail,
+    faults_shown,
+    out,
+    print_json,
+    show_notices,
+)
 from flows.undo import summary, undone_markdown
 from tasks.found import FoundGuest, FoundSeed
 from tasks.journal import Entry, journals, read_journal
 from tasks.rollback import Traces, Undone, traces, undo_run
 from tasks.stage import Event
 
-app = App(name="python -m flows.rollback", help=__doc__, help_format="plaintext", version_flags=[])
+app = command_line("rollback", __doc__)
 
 _RUN_ID = r"[0-9a-f]{8}"
 

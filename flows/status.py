@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cyclopts import App
 from rich.markup import escape
 from rich.table import Table
 
@@ -19,12 +18,12 @@ from flows.opening import reading
 from flows.parameters import ClusterName, Json, Manifest, Only
 from flows.plan_text import counted
 from flows.removal import label_of
-from flows.terminal import faults_shown, out, print_json, show_notices
+from flows.terminal import command_line, faults_shown, out, print_json, show_notices
 from tasks.found import FoundGuest, all_guests, of_environment
 from tasks.survey import Survey, survey
 from tasks.template.seen import as_it_is
 
-app = App(name="python -m flows.status", help=__doc__, help_format="plaintext", version_flags=[])
+app = command_line("status", __doc__)
 
 
 class GuestStatus(Model):

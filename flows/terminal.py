@@ -13,6 +13,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
+from cyclopts import App
 from rich.console import Console
 
 from blocks.manifest.environment import UnknownGuest
@@ -83,6 +84,18 @@ class Exit(IntEnum):
 def say(text: str) -> None:
     """A line of progress or advice."""
     err.print(text, soft_wrap=True, markup=False)
+
+
+def command_line(name: str, doc: str | None) -> App:
+    """The command line of ``python -m flows.NAME``; its help goes where results go."""
+    return App(
+        name=f"python -m flows.{name}",
+        help=doc,
+        help_format="plaintext",
+        version_flags=[],
+        console=out,
+        error_console=err,
+    )
 
 
 def advise(*lines: str) -> None:

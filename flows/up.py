@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cyclopts import App
 from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.states import Completed, Failed
@@ -40,6 +39,7 @@ from flows.terminal import (
     Exit,
     advise,
     command,
+    command_line,
     confirm,
     err,
     faults_shown,
@@ -58,7 +58,7 @@ from tasks.preflight import find, joined, preflight
 from tasks.session import Session
 from tasks.survey import Survey, survey
 
-app = App(name="python -m flows.up", help=__doc__, help_format="plaintext", version_flags=[])
+app = command_line("up", __doc__)
 
 
 @flow(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from cyclopts import App
 from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.states import Completed, Failed
@@ -17,11 +16,11 @@ from flows.parameters import ClusterName, Json, Manifest, Only, Parallel
 from flows.progress import listener
 from flows.running import run_locally
 from flows.runtime import warm
-from flows.terminal import Exit, advise, command, faults_shown, out, print_json
+from flows.terminal import Exit, advise, command, command_line, faults_shown, out, print_json
 from flows.verified import Verified, verified, verified_markdown
 from tasks.fleet import run_fleet
 
-app = App(name="python -m flows.verify", help=__doc__, help_format="plaintext", version_flags=[])
+app = command_line("verify", __doc__)
 
 
 @flow(name="verify", flow_run_name=run_name, persist_result=False)

@@ -213,7 +213,8 @@ def _names(guests: Sequence[Guest], inventory: Inventory) -> list[Finding]:
             found.append(
                 error(
                     f"the name {guest.name} is taken by VM {namesake.vmid} on {namesake.node}",
-                    "rename one of them; two guests of one name are told apart by nobody",
+                    "rename one of them; where that is the same guest under its former vm_id, set "
+                    f"vm_id back to {namesake.vmid}",
                     guest=guest.label,
                 )
             )

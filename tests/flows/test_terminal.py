@@ -25,7 +25,10 @@ def shell(line: str, program: str, **variables: str) -> subprocess.CompletedProc
     )
 
 
-@pytest.mark.parametrize("program", [RESULT, TABLE])
+HELP = "from flows.plan import app; app(['--help'])"
+
+
+@pytest.mark.parametrize("program", [RESULT, TABLE, HELP])
 def test_a_full_disk_under_standard_output_is_told_in_one_line(program: str) -> None:
     said = shell('exec "$@" >/dev/full', program)
 
@@ -54,3 +57,14 @@ def test_letters_that_the_terminal_does_not_know_are_spelt_out() -> None:
 @pytest.mark.parametrize(("asked", "given"), [("10", "40"), ("100", "100"), ("0", "40")])
 def test_a_terminal_is_taken_to_be_at_least_40_columns_wide(asked: str, given: str) -> None:
     assert shell('exec "$@"', WIDTH, COLUMNS=asked).stdout.split() == [given, given]
+
+
+@pytest.mark.parametrize("name", ["SSL_CERT_FILE", "SSL_CERT_DIR"])
+def test_certificates_that_are_not_there_are_told_before_prefect_stumbles(name: str) -> None:
+    said = shell('exec "$@"', "import flows.plan", **{name: "/nowhere/at-all"})
+
+    assert said.returncode == 2
+    assert said.stderr == (
+        f"error: {name} is '/nowhere/at-all', which is not there\n"
+        f"  next: correct it, or unset {name}\n"
+    )
