@@ -182,7 +182,8 @@ def test_a_name_that_somebody_else_has(place: Place) -> None:
 
     assert texts(place) == [
         f"n1: the name {place.name(1)} is taken by VM {place.vmid(2)} on pve2; "
-        "rename one of them; two guests of one name are told apart by nobody"
+        "rename one of them; where that is the same guest under its former vm_id, set "
+        f"vm_id back to {place.vmid(2)}"
     ]
 
 
