@@ -102,10 +102,11 @@ def booted(
     chosen, port = accelerator(folder, image.kernel), _free()
     told, address = guest.cloud_init, guest.nics[0].inet.addresses[0].ip
     assert told is not None
+    # QEMU would announce IPv6 prefixes and name servers of its own (ipv6=off).
     with _serving(image.pool) as (server, asked):
         relay = f"{sys.executable} {Path(__file__).with_name('relay.py')} {server}"
         offer = f",guestfwd=tcp:{MIRROR}:80-cmd:{relay}" if online else ""
-        inward = f"restrict=on,hostfwd=tcp:127.0.0.1:{port}-{address}:22{offer}"
+        inward = f"ipv6=off,restrict=on,hostfwd=tcp:127.0.0.1:{port}-{address}:22{offer}"
         command = [
             *("qemu-system-x86_64", "-machine", machine_type(guest), "-accel", chosen),
             *("-smp", "2", "-m", "1024", "-display", "none", "-nodefaults", "-rtc", "base=utc"),
@@ -114,7 +115,7 @@ def booted(
             *_disk("scsi0", f"file={disk},format=qcow2,discard=unmap,cache=unsafe", "scsi-hd"),
             *_seed(guest, told.slot, seed),
             *("-netdev", f"user,id=net0,{inward}"),
-            *("-netdev", "user,id=net1,net=10.0.3.0/24,restrict=on"),
+            *("-netdev", "user,id=net1,net=10.0.3.0/24,ipv6=off,restrict=on"),
             *("-device", f"virtio-net-pci,mac={guest.nics[1].mac},netdev=net1,addr=0x12"),
             *("-device", f"virtio-net-pci,mac={guest.nics[0].mac},netdev=net0,addr=0x13"),
             *("-chardev", f"socket,path={folder / 'agent'},server=on,wait=off,id=qga0"),
