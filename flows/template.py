@@ -276,7 +276,7 @@ def build(
                 if json:
                     print_json(plan_document(seen, pending, findings))
                 return
-            if not pending:
+            if not pending and not ("template" in chosen and seen.unpublished):
                 result = nothing_done(here, seen, chosen)
                 show_result(result, manifest=str(manifest), cluster=cluster, json=json)
                 return

@@ -122,7 +122,8 @@ def _template_words(seen: TemplateSurvey) -> str:
         case "foreign":
             return "cannot be built: the number is taken by somebody else's guest"
         case _:
-            return f"there{reason}"
+            rest = ", alias and older generations to be settled" if seen.unpublished else ""
+            return f"there{reason}{rest}"
 
 
 def _details(seen: TemplateSurvey, guest: Guest) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from blocks.manifest.guest import Guest
 from blocks.manifest.mark import Mark, read_mark
+from blocks.manifest.recipe import TEMPLATE
 from blocks.model import Model
 from blocks.proxmox.client import Client
 from blocks.proxmox.errors import AlreadyExists, NotFound, ProxmoxError
@@ -64,8 +65,12 @@ class Traces:
     seeds: tuple[FoundSeed, ...]
 
     def of(self, run_id: str) -> tuple[tuple[FoundGuest, ...], tuple[FoundSeed, ...]]:
-        """The guests and seeds of one run."""
-        guests = tuple(guest for guest in self.guests if _mark(guest).run == run_id)
+        """The guests and seeds of one run, as far as a rollback removes them."""
+        guests = tuple(
+            guest
+            for guest in self.guests
+            if _mark(guest).run == run_id and not _mark(guest).published
+        )
         return guests, tuple(seed for seed in self.seeds if seed.name.run == run_id)
 
 
@@ -89,8 +94,8 @@ def undo_run(
 
     ``declared``: the guests of the manifest, which the run may still be creating, and whose nodes
     must be seen. ``keep_ready`` leaves the guests alone whose installation or change the run has
-    finished, for runs that were to continue on errors. Raises ProxmoxError only where the cluster
-    cannot be read at all.
+    finished, for runs that were to continue on errors. A published template stays in any case.
+    Raises ProxmoxError only where the cluster cannot be read at all.
     """
     settle(client, frozenset(guest.vmid for guest in declared))
     errors: list[str] = []
@@ -104,7 +109,7 @@ def undo_run(
     looked = look(client, inventory)
     errors += blind_spots(inventory, looked, declared)
     made = of_environment(looked.guests, env, run_id)
-    kept = [g for g in made if keep_ready and _mark(g).ready]
+    kept = [g for g in made if _mark(g).published or (keep_ready and _mark(g).ready)]
     doomed = removal_order([g for g in reversed(made) if g not in kept])
     sharing = {g.vmid for g in declared if any(disk.shared for disk in g.disks)}
     stays = [g for g in looked.guests if g not in doomed]
@@ -168,7 +173,8 @@ def remove_seeds(
 ) -> tuple[tuple[str, ...], list[str], list[str]]:
     """Delete the run's seeds, but for those of guests that stay. Returns volumes, notes, errors.
 
-    A seed that a guest without a mark has in a drive stays, too, and is told of.
+    A seed that a guest without a mark has in a drive stays, too, and is told of. All generations of
+    a template have one label: what is in the drive of none is that of one that goes.
     """
     notes: list[str] = []
     errors: list[str] = []
@@ -176,10 +182,12 @@ def remove_seeds(
     seeds: list[str] = []
     for seed in found:
         volid = seed.volume.volid
-        holders = [guest for guest in drives_with(volid, stays) if guest.mark is None]
-        if holders:
-            notes.append(f"{volid} stays: {holders[0]} has it in a drive, and carries no mark")
-        if holders or seed.name.guest in labels:
+        holders = drives_with(volid, stays)
+        strangers = [guest for guest in holders if guest.mark is None]
+        if strangers:
+            notes.append(f"{volid} stays: {strangers[0]} has it in a drive, and carries no mark")
+        label = seed.name.guest
+        if strangers or (label in labels and (holders or label != TEMPLATE)):
             continue
         try:
             delete_seed(client, seed)
@@ -198,12 +206,17 @@ def remove_snippets(
     stays: tuple[FoundGuest, ...],
     say: Callable[[str], None],
 ) -> tuple[tuple[str, ...], list[str]]:
-    """Delete the run's snippets, but for those of guests that stay. Returns volumes and errors."""
+    """Delete the run's snippets, but for those of guests that stay. Returns volumes and errors.
+
+    One that any guest which stays is told by is never deleted.
+    """
     labels = {mark.guest for guest in of_environment(stays, env) if (mark := guest.mark)}
     gone: list[str] = []
     errors: list[str] = []
     for snippet in found:
-        if snippet.name.guest in labels:
+        label = snippet.name.guest
+        told = any(snippet.volid in str(guest.live.config.get("cicustom")) for guest in stays)
+        if told or (label in labels and label != TEMPLATE):
             continue
         try:
             delete_snippet(client, snippet)

@@ -16,17 +16,24 @@ _FIELD = re.compile(r"(?P<key>[a-z]+)=(?P<value>\S+)")
 
 
 class Mark(Model):
-    """Who made a guest. ``ready`` is set once the guest's installation was finished."""
+    """Who made a guest. ``ready`` is set once the guest's installation was finished.
+
+    ``published``: a ready template that older generations made room for, or are about to. No
+    rollback removes it, since nothing could bring those back.
+    """
 
     env: str
     guest: str
     vmid: int
     run: str
     ready: bool = False
+    published: bool = False
 
     def __str__(self) -> str:
         """The comment line, without a line break."""
-        state = "ready" if self.ready else "installing"
+        state = "installing"
+        if self.ready:
+            state = "published" if self.published else "ready"
         return (
             f"<!-- proxflow env={self.env} guest={self.guest} vmid={self.vmid} run={self.run} "
             f"state={state} -->"
@@ -46,7 +53,8 @@ def read_mark(description: str) -> Mark | None:
         guest=fields["guest"],
         vmid=int(fields["vmid"]),
         run=fields["run"],
-        ready=fields.get("state") == "ready",
+        ready=fields.get("state") in {"ready", "published"},
+        published=fields.get("state") == "published",
     )
 
 

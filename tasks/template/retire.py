@@ -47,19 +47,16 @@ def retire(here: Session, generations: Sequence[Generation], current: Guest) -> 
     """Remove generations beyond ``keep`` that nothing depends on.
 
     To be called when ``current`` is finished. Each must carry our mark until the last moment, and
-    be a template. What a linked clone needs, and what cannot be looked at, stays and is told: it
+    be a template. What a linked clone needs, and what may not be looked at, stays and is told: it
     is no failure. No call where there are few enough; else one, and one a storage and generation.
+    Raises a ProxmoxError that may pass next time: a lost answer does not tell what became of it.
     """
     recipe = here.environment.recipe
     old = superfluous(recipe, generations, current) if recipe is not None else ()
     retired = Retired()
     if not old:
         return retired
-    try:
-        inventory = read_inventory(here.client)
-    except ProxmoxError as error:
-        retired.kept.extend(f"{each} stays: {error.message}" for each in old)
-        return retired
+    inventory = read_inventory(here.client)
     for each in old:
         _retire(here, inventory, each, retired)
     return retired
@@ -85,6 +82,8 @@ def _retire(here: Session, inventory: Inventory, old: Generation, retired: Retir
     except NotFound:
         return
     except ProxmoxError as error:
+        if error.transient:
+            raise
         # Proxmox VE refuses by itself where a linked clone is left (07-clones).
         retired.kept.append(f"{old} stays: {error.message.splitlines()[0]}")
         return

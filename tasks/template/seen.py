@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import Literal
 
@@ -15,14 +15,16 @@ from blocks.manifest.recipe import TEMPLATE, Recipe
 from blocks.proxmox.client import Client
 from blocks.proxmox.errors import NotFound, PermissionDenied
 from blocks.proxmox.inventory import GuestRow, Inventory, guest_config, read_inventory
+from blocks.proxmox.properties import parse_tags
 from tasks.findings import Finding
 from tasks.found import READERS, FoundGuest
 from tasks.image import image_digest
 from tasks.live import Live
 from tasks.session import Session
-from tasks.template.generations import decide, find_generations
+from tasks.template.generations import Generation, decide, find_generations
 from tasks.template.preflight import standing_findings
 from tasks.template.reconcile import differences
+from tasks.template.retire import superfluous
 
 Standing = Literal["absent", "unfinished", "ready", "foreign"]
 """``foreign``: somebody else's guest has the number, or it cannot be read."""
@@ -37,7 +39,8 @@ class TemplateSurvey:
 
     ``environment`` has the template under the number and name of the generation that the run is
     about; ``reason`` says why that one. ``lives`` and ``rows`` have the guests that exist, by
-    label. ``changes``: how finished clones differ from what is declared.
+    label. ``changes``: how finished clones differ from what is declared. ``generations``: what
+    there is of a template that is rebuilt.
     """
 
     environment: Environment
@@ -46,6 +49,7 @@ class TemplateSurvey:
     lives: dict[str, Live]
     rows: dict[str, GuestRow]
     changes: dict[str, tuple[Change, ...]]
+    generations: tuple[Generation, ...] = ()
 
     @property
     def template(self) -> Guest:
@@ -85,6 +89,23 @@ class TemplateSurvey:
             work |= stages & {"preflight"}
         return frozenset(work)
 
+    @property
+    def unpublished(self) -> bool:
+        """Whether the finished template lacks its alias, or older generations are to go."""
+        if self.standing(self.template) != "ready":
+            return False
+        recipe, row = require_recipe(self.environment), self.rows[TEMPLATE]
+        alias, older = recipe.alias, {each.vmid for each in self.generations} - {row.vmid}
+        others = [other for other in self.inventory.guests if other.vmid in older]
+        tags = set(parse_tags(alias.tag or ""))
+        return (
+            not tags <= set(row.tags)
+            or any(tags & set(other.tags) for other in others)
+            or (alias.pool is not None and row.pool != alias.pool)
+            or any(alias.pool is not None and other.pool == alias.pool for other in others)
+            or bool(superfluous(recipe, self.generations, self.template))
+        )
+
     def to_do(self, clone: Guest, reconcile: bool) -> bool:
         """Whether a clone is to be made, finished or changed."""
         if self.standing(clone) != "ready":
@@ -107,6 +128,7 @@ def survey_template(here: Session, today: date) -> TemplateSurvey:
     inventory = read_inventory(here.client)
     rebuilt = recipe.rebuild.when != "never"
     reason, template = "as declared", recipe.template
+    generations: tuple[Generation, ...] = ()
     if rebuilt:
         generations = find_generations(here.client, inventory, here.environment)
         digest = image_digest(here, recipe.template)
@@ -127,10 +149,10 @@ def survey_template(here: Session, today: date) -> TemplateSurvey:
     with ThreadPoolExecutor(READERS) as pool:
         read_all = dict(zip(rows, pool.map(read, rows.values()), strict=True))
     lives = {label: live for label, live in read_all.items() if live is not None}
-    seen = TemplateSurvey(environment, inventory, reason, lives, rows, {})
+    seen = TemplateSurvey(environment, inventory, reason, lives, rows, {}, generations)
     finished = [clone for clone in seen.clones if seen.standing(clone) == "ready"]
     changes = {clone.label: differences(here, clone, lives[clone.label]) for clone in finished}
-    return TemplateSurvey(environment, inventory, reason, lives, rows, changes)
+    return replace(seen, changes=changes)
 
 
 def require_recipe(environment: Environment) -> Recipe:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from blocks.manifest.guest import Guest
+from blocks.manifest.mark import marked
 from blocks.manifest.recipe import Recipe
 from blocks.proxmox.inventory import read_inventory
 from tasks.findings import Finding, refuse
-from tasks.session import session
+from tasks.live import Live, config_path, unless_changed
+from tasks.session import Session, session
 from tasks.stage import Outcome, RunRef, done, stage, unchanged
 from tasks.template.alias import switch_alias
 from tasks.template.generations import find_generations
 from tasks.template.preflight import check_template
 from tasks.template.retire import retire
-from tasks.template.seen import TemplateSurvey, survey_template
+from tasks.template.seen import TemplateSurvey, require_recipe, survey_template
 from tasks.whole import whole
 
 
@@ -61,6 +64,7 @@ def publish(run: RunRef, node: str) -> Outcome:
     """
     here = session(run)
     guest = here.guest(node)
+    set_published(here, guest)
     moves = switch_alias(here, guest)
     generations = find_generations(
         here.client, read_inventory(here.client), here.everyone or here.environment
@@ -69,3 +73,23 @@ def publish(run: RunRef, node: str) -> Outcome:
     did = (*moves.done, *(f"{name} retired" for name in old.removed))
     warnings = (*moves.warnings, *old.kept)
     return done(", ".join(did), warnings=warnings) if did else unchanged(warnings=warnings)
+
+
+def set_published(here: Session, guest: Guest) -> None:
+    """Say in a new generation's mark that older ones make room for it; a rollback keeps it then.
+
+    Before any of them loses the alias or goes: a run that is broken off meanwhile must not leave
+    neither. Two calls, none where it says so already. Raises ProxmoxError.
+    """
+    known = here.live(guest)
+    if require_recipe(here.environment).rebuild.when == "never" or _is_published(known):
+        return
+    live = here.require(guest)
+    if live.mark is None or _is_published(live):
+        return
+    text = marked(live.mark.model_copy(update={"published": True}), live.description)
+    here.client.put(config_path(guest), description=text, **unless_changed(live.config))
+
+
+def _is_published(live: Live | None) -> bool:
+    return live is not None and live.mark is not None and live.mark.published
