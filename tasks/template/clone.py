@@ -9,12 +9,12 @@ from typing import Any, Final
 from blocks.manifest.guest import Guest
 from blocks.manifest.mark import marked
 from blocks.proxmox.client import api_path
-from blocks.proxmox.errors import AlreadyExists, ProxmoxError
+from blocks.proxmox.errors import AlreadyExists, ProxmoxError, TaskFailed
 from blocks.proxmox.inventory import read_inventory
 from blocks.proxmox.waiting import TaskResult, upid_node
 from tasks.cloudinit.carry import carry, sweep
 from tasks.errors import StageError
-from tasks.live import Live, config_path, is_running
+from tasks.live import Live, config_path, is_running, unless_changed
 from tasks.progress import Meter
 from tasks.session import Session, session
 from tasks.stage import Outcome, RunRef, StageCancelled, done, stage, unchanged
@@ -174,7 +174,11 @@ def start(run: RunRef, node: str) -> Outcome:
     if _finished(here, guest) is not None:
         return unchanged("was finished before")
     live = here.require(guest)
-    outcome = _started(here, guest) if guest.autostart else done("not to be started")
+    outcome = done("not to be started")
+    if guest.autostart:
+        outcome = _started(here, guest)
+        # The start changes the configuration, and so may somebody else meanwhile.
+        live = here.require(guest)
     _finish(here, guest, live)
     return outcome
 
@@ -182,16 +186,22 @@ def start(run: RunRef, node: str) -> Outcome:
 def _started(here: Session, guest: Guest) -> Outcome:
     if is_running(here.client, guest):
         return done("runs")
-    result = here.client.run("POST", f"/nodes/{guest.node}/qemu/{guest.vmid}/status/start")
+    try:
+        result = here.client.run("POST", f"/nodes/{guest.node}/qemu/{guest.vmid}/status/start")
+    except TaskFailed as failure:
+        # Another call may have started it just before, one of ours whose answer was lost as well.
+        if not is_running(here.client, guest):
+            raise
+        return done("runs", warnings=[f"a start failed ({failure.exitstatus}), but it runs"])
     return done("started", warnings=result.warnings)
 
 
 def _finish(here: Session, guest: Guest, live: Live) -> None:
-    """Mark it as finished. Without a digest: the start itself changes the configuration's."""
+    """Mark it as finished. Raises Conflict where somebody wrote since it was read."""
     if live.mark is None or live.ready:
         return
     text: dict[str, Any] = {
         "description": marked(live.mark.model_copy(update={"ready": True}), live.description)
     }
-    here.client.run("PUT", config_path(guest), **text)
+    here.client.run("PUT", config_path(guest), **text, **unless_changed(live.config))
     here.remember(guest, None)

@@ -138,8 +138,10 @@ def decide(
     name = generation_name(recipe.template.name, today, digest)
     unfinished = next((each for each in ordered if not each.finished), None)
     if unfinished is not None:
+        # It is of the day that finishes it: else the next run of a weekly one made another.
         same = unfinished.prefix == digest.hex[:PREFIX]
-        guest = _under(recipe, unfinished, unfinished.name if same else name)
+        keeps = same and unfinished.template
+        guest = _under(recipe, unfinished, unfinished.name if keeps else name)
         return Decision(build=True, guest=guest, reason=f"{unfinished} was begun and not finished")
     newest = ordered[0] if ordered else None
     reason = _why(recipe, newest, digest, today)

@@ -154,16 +154,38 @@ def test_a_template_whose_name_does_not_tell_its_image_is_rebuilt() -> None:
     assert decision.guest.vmid == 901
 
 
-@pytest.mark.parametrize(("ready", "template"), [(False, True), (False, False), (True, False)])
-def test_what_was_begun_is_finished_before_a_third_is_begun(ready: bool, template: bool) -> None:
+@pytest.mark.parametrize(
+    ("ready", "template", "of"),
+    [(False, True, SUNDAY), (False, False, NEXT_MONDAY), (True, False, NEXT_MONDAY)],
+)
+def test_what_was_begun_is_finished_before_a_third_is_begun(
+    ready: bool, template: bool, of: date
+) -> None:
     begun = _made(901, SUNDAY, NEW_IMAGE, ready=ready, template=template)
     generations = [_made(900), begun]
 
     decision = _decide("on-new-image", generations, NEW_IMAGE, NEXT_MONDAY)
 
     assert decision.build
-    assert (decision.guest.vmid, decision.guest.name) == (901, "golden-20260308-bbbbbbbb")
+    assert (decision.guest.vmid, decision.guest.name) == (901, f"golden-{of:%Y%m%d}-bbbbbbbb")
     assert "was begun and not finished" in decision.reason
+
+
+def test_what_was_begun_in_an_earlier_week_is_of_the_week_that_finishes_it() -> None:
+    begun = _made(901, SUNDAY, ready=False, template=False)
+    finished = _decide("weekly", [begun], today=NEXT_MONDAY).guest.name
+
+    now = Generation(
+        vmid=901,
+        node="pve1",
+        name=finished,
+        made=NEXT_MONDAY,
+        prefix="a" * 8,
+        ready=True,
+        template=True,
+    )
+    assert finished == f"golden-{NEXT_MONDAY:%Y%m%d}-aaaaaaaa"
+    assert not _decide("weekly", [now], today=NEXT_MONDAY).build
 
 
 def test_what_was_begun_with_another_image_is_finished_with_the_new_one_and_named_so() -> None:
