@@ -61,8 +61,10 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A hint at the nearest known word, with the list of what is there."""
     names = sorted(set(known))
     close = difflib.get_close_matches(word, names, n=1)
-    hint = f"did you mean {close[0]}? " if close else ""
-    return f"{hint}There is: {', '.join(names) or 'nothing'}"
+    if not names:
+        return "there is none so far"
+    listed = ", ".join(names)
+    return f"did you mean {close[0]}? There is: {listed}" if close else f"there is: {listed}"
 
 
 def node_findings(guests: Sequence[Guest], inventory: Inventory) -> list[Finding]:

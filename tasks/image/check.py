@@ -12,13 +12,14 @@ from blocks.units import human_size
 from tasks.errors import StageError
 from tasks.fetching import Head, file_name, head_of_url, is_url, shown
 from tasks.findings import Finding, error, warning
-from tasks.image.formats import HEAD, is_packed, kind_by_name, kind_of
+from tasks.image.formats import HEAD, disk_size, is_packed, kind_by_name, kind_of
 from tasks.image.local import given, is_fetched, packed_content
 from tasks.image.memory import known
 from tasks.image.origin import WORDS, digest_of, head_of_file
-from tasks.image.provide import find_image
+from tasks.image.provide import find_image, virtual_size
 from tasks.image.signed import check_keyring
 from tasks.progress import Meter
+from tasks.template.disks import refuse_too_small, root_disk
 
 
 def check_image(client: Client, guest: Guest, inventory: Inventory) -> list[Finding]:
@@ -39,7 +40,7 @@ def check_image(client: Client, guest: Guest, inventory: Inventory) -> list[Find
             if memory.digest is None:
                 memory.digest = digest_of(source, Meter())
         if usable is not None and _is_there(client, guest, source):
-            return found
+            return [*found, *_larger(guest, memory.size)]
     except StageError as refused:
         found.append(error(refused.message, refused.advice or "", guest=guest.label))
     return list(dict.fromkeys([*found, *_origin(guest, source, usable)]))
@@ -89,12 +90,32 @@ def _keyring(source: ImageSource, label: str) -> list[Finding]:
 
 
 def _is_there(client: Client, guest: Guest, source: ImageSource) -> bool:
-    """Whether the storage has the image, by its name. What may not be read is not there."""
-    digest = known(client, source).digest
+    """Whether the storage has the image, by its name. What may not be read is not there.
+
+    The size of its disk is kept for the stages.
+    """
+    memory = known(client, source)
     try:
-        return digest is not None and find_image(client, guest.node, source, digest) is not None
+        row = memory.digest and find_image(client, guest.node, source, memory.digest)
+        if not row:
+            return False
+        if memory.size is None:
+            memory.size = virtual_size(client, guest.node, row.volid)
     except ProxmoxError:
         return False
+    return True
+
+
+def _larger(guest: Guest, size: int | None) -> list[Finding]:
+    """Whether the disk in the image, ``size`` in bytes, does not fit into the one declared."""
+    disk = root_disk(guest)
+    if disk is None or size is None:
+        return []
+    try:
+        refuse_too_small(guest, disk, size)
+    except StageError as refused:
+        return [error(refused.message, refused.advice or "", guest=guest.label)]
+    return []
 
 
 def _origin(guest: Guest, source: ImageSource, storage: StorageRow | None) -> list[Finding]:
@@ -113,7 +134,7 @@ def _origin(guest: Guest, source: ImageSource, storage: StorageRow | None) -> li
         kind = kind_of(head.data, head.size, name)
     except StageError as refused:
         return [error(refused.message, refused.advice or "", guest=guest.label)]
-    found = []
+    found = _larger(guest, disk_size(head.data, head.size, kind))
     if is_packed(kind) and source.fetch == "node":
         found.append(_packed_for_node(guest, source))
     size = head.size or 0

@@ -74,6 +74,16 @@ def kind_of(head: bytes, size: int | None, name: str) -> Kind:
     return "raw"
 
 
+def disk_size(head: bytes, size: int | None, kind: Kind) -> int | None:
+    """Bytes of the disk in an image that ``kind_of`` knows; None for a packed one.
+
+    ``size`` is that of the file in bytes, where it is known.
+    """
+    if kind == "qcow2":
+        return int(struct.unpack(">Q", head[24:32])[0])
+    return size if kind == "raw" else None
+
+
 def is_plain(kind: Kind | None) -> TypeGuard[Format]:
     """Whether that is a disk image as it is."""
     return kind in {"qcow2", "raw"}

@@ -161,11 +161,10 @@ def _pools(seen: Scope, inventory: Inventory) -> list[Finding]:
     wanted = [(guest.label, guest.pool) for guest in seen.making if guest.pool]
     if seen.converting and seen.recipe.alias.pool:
         wanted.append((seen.template.label, seen.recipe.alias.pool))
-    where = "make it under Datacenter, Permissions, Pools"
     return [
         error(
             f"there is no pool {pool} that this user may see",
-            f"{where}, or {did_you_mean(pool, inventory.pools)}",
+            f"{did_you_mean(pool, inventory.pools)}; make it under Datacenter, Permissions, Pools",
             guest=label,
         )
         for label, pool in dict.fromkeys(wanted)

@@ -164,8 +164,8 @@ def _device(
             *found,
             error(
                 f"{slot}: there is no PCI mapping {device.mapping} that this user may use",
-                f"make it under Datacenter, Resource Mappings, or "
-                f"{did_you_mean(device.mapping, node.mappings)}",
+                f"{did_you_mean(device.mapping, node.mappings)}; make it under Datacenter, "
+                "Resource Mappings, or give Mapping.Use on it",
                 guest=guest.label,
             ),
         ]

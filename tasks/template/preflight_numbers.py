@@ -215,7 +215,7 @@ def _generations(scope: Scope, inventory: Inventory) -> list[Finding]:
     if any(number not in taken for number in range(first, last + 1)):
         return []
     text = f"all numbers for generations, {first} to {last}, are taken"
-    advice = "widen `rebuild.vmids`, or remove generations that nobody uses"
+    advice = "widen `rebuild.vm_ids`, or remove generations that nobody uses"
     if TEMPLATE in scope.ours:
         return [warning(text, advice, guest=scope.template.label)]
     return [error(text, advice, guest=scope.template.label)]

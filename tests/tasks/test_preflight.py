@@ -89,7 +89,7 @@ def test_a_node_that_the_cluster_does_not_have(place: Place) -> None:
 
 def test_a_storage_that_the_node_does_not_have(place: Place) -> None:
     assert texts(place, place.document(storages=("third",))) == [
-        "n1: node pve1 has no storage third for disks; There is: local, local-lvm, shared, small"
+        "n1: node pve1 has no storage third for disks; there is: local, local-lvm, shared, small"
     ]
 
 
