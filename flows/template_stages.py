@@ -26,7 +26,7 @@ def select(
     faults: list[str] = []
     only = _named(stages, "--stages", faults)
     without = _named(skip, "--skip", faults)
-    first = _named((start,) if start else (), "--from", faults)
+    first = _named(None if start is None else (start,), "--from", faults)
     if faults:
         raise BadSettings(faults)
     begin = min(map(STAGES.index, first), default=0)
@@ -45,7 +45,11 @@ def select(
 
 def _named(words: Iterable[str] | None, option: str, faults: list[str]) -> frozenset[str]:
     found: set[str] = set()
-    for word in (part.strip() for text in words or () for part in text.split(",")):
+    asked = [part.strip() for text in words or () for part in text.split(",")]
+    if asked and not any(asked):
+        # A variable that is empty in a script must not turn a few stages into all of them.
+        faults.append(f"{option}: names no stage; leave it out, or name some: {', '.join(STAGES)}")
+    for word in asked:
         if word in STAGES:
             found.add(word)
         elif word in GROUPS:
