@@ -37,6 +37,7 @@ from tasks.journal import Entry, close_journal, read_journal
 # A seed ISO is copied in no time; a long copy is somebody else's.
 SETTLE_SECONDS = 600.0
 SETTLE_COPY_SECONDS = 30.0
+_DRIVES = ("ide", "sata", "scsi")
 
 
 class Undone(Model):
@@ -293,7 +294,7 @@ def set_back(client: Client, env: str, entry: Entry) -> tuple[list[str], list[st
     before = {k: v for k, v in entry.before.items() if k not in left and now.get(k) != v}
     values: dict[str, Any] = {k: v for k, v in before.items() if v is not None}
     boot = entry.before.get("boot")
-    if boot is not None and "boot" not in left and any(k.startswith("ide") for k in values):
+    if boot is not None and "boot" not in left and any(k.startswith(_DRIVES) for k in values):
         values["boot"] = boot  # an ISO put back is appended to the order (12b-hardware-running)
     added = [k for k, v in before.items() if v is None and k in now]
     digest = {"digest": now["digest"]} if "digest" in now else {}

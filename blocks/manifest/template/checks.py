@@ -185,11 +185,12 @@ def check_disks(spec: Item, clones: list[Item]) -> Iterator[Fault]:
         slot, item = disk.text("slot"), disk.get("slot")
         if slot and item and slots.setdefault(slot, item) is not item:
             yield item.fault(f"the slot {slot} is taken at {slots[slot].place}", "choose another")
-    text = spec.text("cloud_init", "slot") or "ide2"
-    if text in slots:
-        yield (drive or slots[text]).fault(
-            f"the slot {text} is the cloud-init drive's and a disk's", "choose another one"
-        )
+    given = spec.text("cloud_init", "slot")
+    for text in (given,) if given else ("ide2", "scsi30"):
+        if text in slots:
+            yield (drive or slots[text]).fault(
+                f"the slot {text} is the cloud-init drive's and a disk's", "choose another one"
+            )
     for clone in clones:
         size, item = clone.text("disk", "size"), clone.get("disk", "size")
         wanted, least = size_of(size), size_of(spec.text("disk", "size") or "20G")

@@ -72,8 +72,10 @@ class CloudInitSpec(Model):
         description="Of the cloud-init drive (root disk's if unset) or the seed ISO (image's)",
         examples=["local"],
     )
-    slot: DriveSlot = Field(
-        default="ide2", description="Slot of the drive or the seed ISO", examples=["ide2"]
+    slot: DriveSlot | None = Field(
+        default=None,
+        description="Slot of the drive or the seed ISO; ide2 if unset, scsi30 with q35",
+        examples=["ide2"],
     )
     snippets: SnippetsSpec = Field(default=SnippetsSpec(), description="For the method snippets")
     user: UserName | None = Field(

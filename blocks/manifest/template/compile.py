@@ -128,7 +128,7 @@ def _template(
         pool=spec.pool,
         description=metadata.description,
         source=_source(spec.image, entry, catalogue_name=spec.image.name),
-        cloud_init=cloud_init_of(document, told, spec.nics, metadata.name),
+        cloud_init=cloud_init_of(document, told, spec.nics, metadata.name, firmware.machine),
         pci=pci,
         display=spec.display or ("none" if primary else None),
         **({} if cpu is None else {"cpu": cpu}),
@@ -181,7 +181,9 @@ def _clone(
             "source": CloneSource(
                 template=TEMPLATE, full=clone.mode == "full", storage=clone.storage
             ),
-            "cloud_init": cloud_init_of(document, told, nics, clone.name, clone.storage),
+            "cloud_init": cloud_init_of(
+                document, told, nics, clone.name, template.firmware.machine, clone.storage
+            ),
             "pci": pci,
             "display": spec.display or ("none" if primary else None),
         }
@@ -275,7 +277,7 @@ def _pci(device: PciSpec, firmware: Firmware) -> PciDevice:
 def _disks(spec: TemplateSpec) -> tuple[Disk, ...]:
     taken = {spec.disk.slot, spec.cloud_init.slot}
     taken |= {disk.slot for disk in spec.disks if disk.slot is not None}
-    free = (slot for number in range(31) if (slot := f"scsi{number}") not in taken)
+    free = (slot for number in range(30) if (slot := f"scsi{number}") not in taken)
     root = _disk(spec.disk, spec.disk.slot, spec.disk.storage, spec.disk.size)
     return (
         root,

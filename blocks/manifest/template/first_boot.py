@@ -54,11 +54,13 @@ def cloud_init_of(
     told: CloudInitSpec,
     nics: tuple[NicSpec, ...],
     name: str,
+    machine: str,
     disk_storage: str | None = None,
 ) -> CloudInit:
     """What cloud-init is told in the guest of that name with those cards.
 
-    ``disk_storage``: of the guest's disks, where it is another one than the template's.
+    ``machine``: its type, on which the drive's slot depends. ``disk_storage``: of the guest's
+    disks, where it is another one than the template's.
     """
     spec = document.spec
     method = told.method or _method(told, nics)
@@ -68,7 +70,7 @@ def cloud_init_of(
         method=method,
         storage=told.storage
         or (spec.image.storage if on_image else disk_storage or spec.disk.storage),
-        slot=told.slot,
+        slot=told.slot or drive_slot(machine),
         snippet_storage=(told.snippets.storage or spec.image.storage)
         if method == "snippets"
         else None,
@@ -96,6 +98,15 @@ def cloud_init_of(
         vendor_data=told.vendor_data,
         network_config=told.network_config,
     )
+
+
+def drive_slot(machine: str) -> str:
+    """Where the drive is, where the manifest does not say.
+
+    The IDE slots of q35 are SATA ports, for which the kernels of some cloud images have no driver
+    (Debian 12's cloud kernel); all of them have one for VirtIO SCSI.
+    """
+    return "scsi30" if "q35" in machine else "ide2"
 
 
 def _method(told: CloudInitSpec, nics: tuple[NicSpec, ...]) -> Literal["fields", "seed"]:

@@ -238,6 +238,22 @@ def test_the_way_of_cloud_init_follows_from_what_is_asked(
     assert told.snippet_storage == ("local" if method == "snippets" else None)
 
 
+@pytest.mark.parametrize(
+    ("asked", "slot"),
+    [
+        ("firmware: { bios: seabios }", "ide2"),
+        ("firmware: { bios: ovmf }", "scsi30"),
+        ("firmware: { machine: pc-q35-9.0 }", "scsi30"),
+    ],
+)
+def test_the_drive_is_where_every_cloud_kernel_sees_it(
+    asked: str, slot: str, tmp_path: Path
+) -> None:
+    found = environment(tmp_path, with_spec(asked, MINIMAL))
+
+    assert [guest.cloud_init and guest.cloud_init.slot for guest in found.guests] == [slot]
+
+
 def test_a_named_card_needs_the_seed(tmp_path: Path) -> None:
     told = template(tmp_path, with_spec("nics: [{ bridge: vmbr0, name: lan0 }]")).cloud_init
 
