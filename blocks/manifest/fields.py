@@ -154,7 +154,7 @@ def _interface(text: Any) -> Any:
     network = address.network
     if network.prefixlen < network.max_prefixlen - 1:
         if address.ip == network.network_address:
-            raise ValueError(f"is the address of the network {network} itself")
+            raise ValueError(f"is the address of the network {network} itself; choose one inside")
         if address.version == 4 and address.ip == network.broadcast_address:
             raise ValueError(f"is the broadcast address of the network {network}")
     return str(address)

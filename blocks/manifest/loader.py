@@ -224,8 +224,11 @@ def _read(master: Path, reader: Reader, env: Mapping[str, str]) -> Item | None:
 
 
 def _is_template(root: Item) -> bool:
-    """Whether a master file is a template, its kind misspelled perhaps."""
-    return nearest(root.text("kind") or "", _MASTERS) == template.KIND
+    """Whether a master file is a template, its kind misspelled or forgotten perhaps."""
+    kind = root.text("kind")
+    if kind is None:
+        return root.get("spec", "image") is not None
+    return nearest(kind, _MASTERS) == template.KIND
 
 
 def _without_name(profile: Item) -> Item:

@@ -80,7 +80,9 @@ def _fault(model: type[BaseModel], root: Item, error: ErrorDetails) -> Fault | N
         return None
     if kind == "missing":
         name = str(loc[-1])
-        return item.fault("is missing", f"add '{name}: ...'", below=name)
+        # A key that is null is there, and counts as missing all the same.
+        below = "" if used == list(loc) else name
+        return item.fault("is missing", f"add '{name}: ...'", below=below)
     if kind == "extra_forbidden":
         return _unknown_key(model, item, used)
     if kind.startswith("union_tag"):

@@ -96,7 +96,9 @@ def convert_file(path: Path) -> Converted:
     try:
         text = read_small(path, MIB, "utf-8-sig")
     except UnicodeDecodeError:
-        raise ManifestError((Fault(file=show_path(path), problem="is no UTF-8 text"),)) from None
+        raise ManifestError(
+            (Fault(file=show_path(path), problem="is no UTF-8 text", remedy="save it as UTF-8"),)
+        ) from None
     except OSError as error:
         problem = f"cannot be read: {error.strerror or 'input/output error'}"
         raise ManifestError((Fault(file=show_path(path), problem=problem),)) from None

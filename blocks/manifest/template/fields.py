@@ -142,7 +142,9 @@ def _address(version: int, words: tuple[str, ...], example: str) -> Any:
         network = found.network
         if network.prefixlen < network.max_prefixlen - 1:
             if found.ip == network.network_address:
-                raise ValueError(f"is the address of the network {network} itself")
+                raise ValueError(
+                    f"is the address of the network {network} itself; choose one inside"
+                )
             if version == 4 and found.ip == network.broadcast_address:
                 raise ValueError(f"is the broadcast address of the network {network}")
         return str(found)

@@ -78,7 +78,7 @@ def _document(item: Item, *, network: bool, files: list[Path]) -> tuple[Item, st
         path = named_path(text.strip(), item.file.parent)
         content = read_small(path, _LARGEST)
     except UnicodeDecodeError:
-        raise _Refused(f"the file {shown} is no UTF-8 text") from None
+        raise _Refused(f"the file {shown} is no UTF-8 text; save it as UTF-8") from None
     except OSError as error:
         raise _Refused(
             f"the file {shown} cannot be read: {error.strerror}",
