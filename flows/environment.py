@@ -21,6 +21,7 @@ from blocks.manifest.environment import Environment, UnknownGuest
 from blocks.manifest.faults import ManifestError
 from blocks.manifest.loader import load_environment
 from blocks.proxmox.errors import ProxmoxError
+from flows.engine_log import quiet_engine
 from flows.opening import open_cluster
 from flows.progress import notify
 from tasks.findings import PreflightFailed
@@ -93,10 +94,12 @@ def told(body: Callable[[], State[Any]]) -> State[Any]:
     A run from the command line gets the fault itself back, to show it. A worker's engine would
     raise it, and print a traceback for what the message says already.
     """
+    served = "PREFECT__FLOW_RUN_ID" in os.environ
+    if served:
+        quiet_engine()
     try:
         return body()
     except SAID as error:
-        served = "PREFECT__FLOW_RUN_ID" in os.environ
         return Failed(name=REFUSED, message=str(error), data=None if served else error)
 
 

@@ -52,7 +52,7 @@ from tasks.findings import Finding, forbids, refuse
 from tasks.fleet import FleetResult, run_fleet
 from tasks.preflight import joined
 from tasks.session import Session
-from tasks.stage import Event, StageFailed
+from tasks.stage import Event, Scope, StageFailed
 from tasks.template.clone import clean_up
 from tasks.template.preflight import check_template
 from tasks.template.seen import TemplateSurvey, require_recipe, survey_template
@@ -179,7 +179,8 @@ def make(
     built = all(node.ok for node in fleet.nodes if node.node == seen.template.label)
     if "template" in chosen and built and is_published(recipe):
         try:
-            published = publish(here.run, seen.template.label)
+            with Scope(emit=listener())():
+                published = publish(here.run, seen.template.label)
         except StageFailed as failure:
             errors.append(str(failure))
         else:

@@ -12,6 +12,7 @@ from rich.text import Text
 from blocks.manifest.guest import Guest
 from blocks.manifest.recipe import TEMPLATE
 from blocks.words import count
+from flows.markdown import folded
 from tasks.findings import Finding
 from tasks.template.seen import TemplateSurvey
 
@@ -61,7 +62,7 @@ def plan_markdown(seen: TemplateSurvey, chosen: Sequence[str]) -> str:
         "|---|---|---|---|",
     ]
     for guest in _touched(seen, chosen):
-        details = "; ".join([_said(seen, guest), *_details(seen, guest)])
+        details = folded("\n".join([_said(seen, guest), *_details(seen, guest)]))
         lines.append(f"| {guest.name} | {guest.vmid} | {guest.node} | {details} |")
     return "\n".join(lines)
 

@@ -11,6 +11,7 @@ from rich.table import Table
 from blocks.manifest.guest import Guest
 from blocks.model import Model
 from blocks.words import count
+from flows.markdown import folded
 from flows.results import GuestResult, guest_result
 from flows.template_stages import STAGES
 from tasks.fleet import FleetResult, NodeResult
@@ -157,9 +158,9 @@ def stage_table(result: TemplateResult) -> Table:
     for column in ("stage", "result", "time", "what"):
         table.add_column(column, justify="right" if column == "time" else "left")
     for line in result.stages:
-        seconds = f"{line.seconds:.1f} s" if line.seconds >= 0.05 else ""
         coloured = f"[{_COLOURS[line.status]}]{line.status}[/]"
-        table.add_row(line.name, coloured, seconds, escape(line.detail.partition("\n")[0]))
+        words = escape(line.detail.partition("\n")[0])
+        table.add_row(line.name, coloured, _seconds(line.seconds), words)
     return table
 
 
@@ -176,10 +177,18 @@ def machine_table(result: TemplateResult) -> Table:
             str(clone.vmid),
             clone.node,
             clone.address or "",
-            f"[{colour}]{clone.state}[/]",
-            f"{clone.seconds:.1f} s",
+            f"[{colour}]{_ending(clone)}[/]",
+            _seconds(clone.seconds),
         )
     return table
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds >= 0.05 else ""
+
+
+def _ending(clone: GuestResult) -> str:
+    return f"failed in {clone.failed_stage}" if clone.failed_stage else clone.state
 
 
 def _kind(result: TemplateResult) -> str:
@@ -197,7 +206,7 @@ def result_markdown(result: TemplateResult) -> str:
         "| stage | result | seconds | what |",
         "|---|---|---|---|",
         *(
-            f"| {line.name} | {line.status} | {line.seconds:.1f} | {_flat(line.detail)} |"
+            f"| {line.name} | {line.status} | {line.seconds:.1f} | {folded(line.detail)} |"
             for line in result.stages
         ),
         "",
@@ -205,7 +214,8 @@ def result_markdown(result: TemplateResult) -> str:
         "|---|---|---|---|---|---|",
         f"| {result.name} | {result.vmid} | {result.node} | | template | |",
         *(
-            f"| {c.label} | {c.vmid} | {c.node} | {c.address or ''} | {c.state} | {c.seconds:.1f} |"
+            f"| {c.label} | {c.vmid} | {c.node} | {c.address or ''} | {_ending(c)} "
+            f"| {c.seconds:.1f} |"
             for c in result.clones
         ),
     ]
