@@ -120,7 +120,8 @@ def template(
         with running(manifest, cluster, options={"reconcile": reconcile}) as here:
             templates_only(here.environment)
             seen = surveyed(here.run)
-            keep(here.environment, "plan", plan_markdown(seen, chosen), planned_summary(seen))
+            planned = planned_summary(seen, chosen)
+            keep(here.environment, "plan", plan_markdown(seen, chosen), planned)
             pending = seen.pending(chosen, reconcile=reconcile)
             began = time.monotonic()
             findings = refuse(seen.findings(chosen))
@@ -132,7 +133,7 @@ def template(
                 words = count(len(findings), "warning") if findings else "nothing found"
                 line = StageLine(name="preflight", status="done", seconds=seconds, detail=words)
             if dry_run:
-                return Completed(message=planned_summary(seen))
+                return Completed(message=planned)
             result = make(
                 here,
                 seen,

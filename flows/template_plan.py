@@ -14,7 +14,7 @@ from blocks.manifest.recipe import TEMPLATE
 from blocks.words import count
 from flows.markdown import folded
 from tasks.findings import Finding
-from tasks.template.seen import TemplateSurvey
+from tasks.template.seen import BUILDING, TemplateSurvey
 
 _SIGNS = {
     "absent": ("+", "green"),
@@ -31,30 +31,32 @@ def plan_lines(seen: TemplateSurvey, chosen: Sequence[str]) -> RenderableType:
         sign, colour = _SIGNS[seen.standing(guest)]
         head = f"[{colour}]{sign} {escape(guest.name)}[/]"
         where = f"[dim]{guest.vmid} on {escape(guest.node)}[/]"
-        lines.append(Text.from_markup(f"{head}  {where}  {escape(_said(seen, guest))}"))
+        lines.append(Text.from_markup(f"{head}  {where}  {escape(_said(seen, guest, chosen))}"))
         lines += [Text(f"    {text}") for text in _details(seen, guest)]
     lines.append(Text(""))
-    lines.append(Text.from_markup(f"[bold]Plan:[/] {planned_summary(seen)}"))
+    lines.append(Text.from_markup(f"[bold]Plan:[/] {planned_summary(seen, chosen)}"))
     return Group(*lines)
 
 
-def planned_summary(seen: TemplateSurvey) -> str:
-    """``template to be built, 3 clones to be made, 1 as declared``."""
-    states = [seen.standing(clone) for clone in seen.clones]
-    made = states.count("absent") + states.count("unfinished")
-    ready = states.count("ready")
-    parts = [f"template {_template_words(seen)}"]
-    if made:
-        parts.append(f"{count(made, 'clone')} to be made")
-    if ready:
-        parts.append(f"{count(ready, 'clone')} there")
+def planned_summary(seen: TemplateSurvey, chosen: Sequence[str]) -> str:
+    """``template to be built, 3 clones to be made, 1 clone there``, of what is asked for."""
+    parts = [f"template {_template_words(seen, chosen)}"]
+    if "clones" in chosen:
+        states = [seen.standing(clone) for clone in seen.clones]
+        made = states.count("absent") + states.count("unfinished")
+        if made:
+            parts.append(f"{count(made, 'clone')} to be made")
+        if ready := states.count("ready"):
+            parts.append(f"{count(ready, 'clone')} there")
+        if foreign := states.count("foreign"):
+            parts.append(f"{count(foreign, 'number')} taken")
     return ", ".join(parts)
 
 
 def plan_markdown(seen: TemplateSurvey, chosen: Sequence[str]) -> str:
     """The plan as a Prefect artifact."""
     lines = [
-        f"### {seen.environment.name}: {planned_summary(seen)}",
+        f"### {seen.environment.name}: {planned_summary(seen, chosen)}",
         "",
         f"Stages: {', '.join(chosen)}",
         "",
@@ -62,7 +64,7 @@ def plan_markdown(seen: TemplateSurvey, chosen: Sequence[str]) -> str:
         "|---|---|---|---|",
     ]
     for guest in _touched(seen, chosen):
-        details = folded("\n".join([_said(seen, guest), *_details(seen, guest)]))
+        details = folded("\n".join([_said(seen, guest, chosen), *_details(seen, guest)]))
         lines.append(f"| {guest.name} | {guest.vmid} | {guest.node} | {details} |")
     return "\n".join(lines)
 
@@ -98,9 +100,9 @@ def _touched(seen: TemplateSurvey, chosen: Sequence[str]) -> Iterator[Guest]:
         yield from seen.clones
 
 
-def _said(seen: TemplateSurvey, guest: Guest) -> str:
+def _said(seen: TemplateSurvey, guest: Guest, chosen: Sequence[str]) -> str:
     if guest.label == TEMPLATE:
-        return f"template, {_template_words(seen)}"
+        return f"template, {_template_words(seen, chosen)}"
     match seen.standing(guest):
         case "absent":
             kind = "full" if guest.clone is not None and guest.clone.full else "linked"
@@ -113,18 +115,26 @@ def _said(seen: TemplateSurvey, guest: Guest) -> str:
             return "clone, differs" if seen.changes.get(guest.label) else "clone, as declared"
 
 
-def _template_words(seen: TemplateSurvey) -> str:
+def _template_words(seen: TemplateSurvey, chosen: Sequence[str]) -> str:
     reason = "" if seen.reason == "as declared" else f" ({seen.reason})"
     match seen.standing(seen.template):
         case "absent":
-            return f"to be built{reason}"
+            return f"to be built{_only(chosen)}{reason}"
         case "unfinished":
-            return f"to be finished{reason}"
+            return f"to be finished{_only(chosen)}{reason}"
         case "foreign":
             return "cannot be built: the number is taken by somebody else's guest"
         case _:
             rest = ", alias and older generations to be settled" if seen.unpublished else ""
             return f"there{reason}{rest}"
+
+
+def _only(chosen: Sequence[str]) -> str:
+    """Which stages of the template are asked for, where it is not all of them."""
+    asked = [stage for stage in BUILDING if stage in chosen]
+    if len(asked) == len(BUILDING):
+        return ""
+    return f", but only {', '.join(asked)}" if asked else ", but not now"
 
 
 def _details(seen: TemplateSurvey, guest: Guest) -> list[str]:
