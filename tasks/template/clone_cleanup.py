@@ -10,6 +10,7 @@ from blocks.proxmox.errors import ProxmoxError, TaskTimeout
 from blocks.proxmox.waiting import upid_node
 from tasks.cloudinit.seed import seed_of, seeds_of
 from tasks.destroy import Target, delete_seed, remove
+from tasks.errors import StageError
 from tasks.found import FoundSeed
 from tasks.live import Live
 from tasks.session import Session
@@ -39,7 +40,9 @@ def clean_up(here: Session, label: str, failure: BaseException | str) -> str:
     except StageCancelled:
         return f"{name} is still being cloned, and left to the rollback"
     except ProxmoxError as error:
-        return f"{name} could not be removed ({_line(error)}); roll the run back"
+        # Without a mark a rollback would not find it either: then the advice is to look oneself.
+        advice = error.advice if isinstance(error, StageError) else None
+        return f"{name} could not be removed ({_line(error)}); {advice or 'roll the run back'}"
     try:
         said += [f"{volid} was removed" for volid in _remove_seeds(here, guest)]
     except ProxmoxError as error:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from blocks.manifest.guest import Firmware, Guest
 from blocks.manifest.mark import marked
-from blocks.proxmox.errors import AlreadyExists
+from blocks.proxmox.errors import AlreadyExists, TaskFailed
 from blocks.proxmox.properties import encode_create
 from tasks.session import Session, session
 from tasks.stage import Outcome, RunRef, done, stage, unchanged
@@ -18,6 +19,8 @@ def create(run: RunRef, node: str) -> Outcome:
     here = session(run)
     guest = here.guest(node)
     live = here.look(guest)
+    if live is not None and not here.owns(guest, live.mark) and _wait_for_creation(here, guest):
+        live = here.look(guest)
     if live is not None:
         here.require_ours(guest, live)
         return unchanged(f"VM {guest.vmid} exists")
@@ -25,12 +28,35 @@ def create(run: RunRef, node: str) -> Outcome:
     try:
         result = here.client.run("POST", f"/nodes/{guest.node}/qemu", **params)
     except AlreadyExists as error:
+        _wait_for_creation(here, guest)
+        live = here.look(guest)
+        if live is not None and here.owns(guest, live.mark):
+            raise AlreadyExists(
+                f"VM {guest.vmid} was just made by another run of this template",
+                advice="let that run end, then run the same again",
+            ) from None
         error.advice = (
             f"if that is this template, moved to another node, declare that node for {guest.name}; "
             "else give it another vm_id"
         )
         raise
     return done(f"VM {guest.vmid} ({guest.name}) on {guest.node}", warnings=result.warnings)
+
+
+def _wait_for_creation(here: Session, guest: Guest) -> bool:
+    """Wait for a task that makes a machine of that number; whether there was one. One call.
+
+    Until it has ended the machine carries no mark, and may be ours: a connection that broke leaves
+    the task of its call running. It may be a stranger's, too, and is never stopped.
+    """
+    rows: list[dict[str, Any]] = here.client.get(
+        f"/nodes/{guest.node}/tasks", vmid=guest.vmid, source="active", typefilter="qmcreate"
+    )
+    for row in rows:
+        # How it ended is seen by what is there.
+        with suppress(TaskFailed):
+            here.client.wait(str(row["upid"]))
+    return bool(rows)
 
 
 def bare(here: Session, guest: Guest) -> Guest:
