@@ -24,15 +24,17 @@ def clone_entries(found: Vars, *, template_id: int, static: bool) -> list[dict[s
 
     What an entry has that has no place stays in ``found`` as ``clones[0].key``.
     """
-    make = flag(found.take("make_template", "convert_to_template", "create_template"))
+    make = found.take("make_template", "convert_to_template", "create_template", into=flag)
     if make is False:
         found.notes.append("make_template: is off; a template is made in any case")
-    wanted = flag(found.take("create_clones", "clone_vms", "deploy_clones"))
-    full = flag(found.take("full_clone", "clone_full", "full"))
-    number_of = number(found.take("clone_count", "num_clones", "clones_count"))
+    wanted = found.take("create_clones", "clone_vms", "deploy_clones", into=flag)
+    full = found.take("full_clone", "clone_full", "full", into=flag)
+    number_of = found.take("clone_count", "num_clones", "clones_count", into=number)
     prefix = found.take("clone_prefix", "clone_name_prefix", "clone_name")
-    first = number(found.take("clone_start_id", "clone_id_start", "clone_vmid_start"))
+    first = found.take("clone_start_id", "clone_id_start", "clone_vmid_start", into=number)
     given = found.take("clones", "clone_list", "vm_clones", "clone_vms_list")
+    if given is not None and not isinstance(given, list | dict):
+        found.notes.append("clones: is no list of mappings; left out")
     entries = given if isinstance(given, list) else [given] if isinstance(given, dict) else []
     if number_of and not entries:
         counted: dict[str, Any] = {
@@ -73,7 +75,7 @@ def _clone(
         return None
     own = Vars({str(key).lower(): value for key, value in entry.items()}, found.notes, prefix)
     name = own.take("hostname", "name", "vm_name", "vm_hostname")
-    vmid = number(own.take("id", "vm_id", "vmid", "newid", "clone_id"))
+    vmid = own.take("id", "vm_id", "vmid", "newid", "clone_id", into=number)
     if vmid is None or vmid < 100:
         vmid = template_id + 100 + index
         found.notes.append(f"{prefix}id: no number is given; {vmid} was put in")
@@ -101,7 +103,7 @@ def _clone(
             ("sockets", ("sockets",)),
             ("memory", ("memory", "ram", "mem")),
         )
-        if (value := number(own.take(*names))) is not None
+        if (value := own.take(*names, into=number)) is not None
     }
     if resources:
         clone["resources"] = resources
@@ -116,7 +118,7 @@ def _rest(own: Vars) -> dict[str, Any]:
     if size is not None:
         clone["disk"] = size
     nic = nic_of(own.take("net0"))
-    bridge, vlan = own.take("bridge"), number(own.take("vlan", "vlan_id", "vlan_tag"))
+    bridge, vlan = own.take("bridge"), own.take("vlan", "vlan_id", "vlan_tag", into=number)
     if isinstance(bridge, str) and bridge:
         nic["bridge"] = bridge
     if vlan:
@@ -131,7 +133,7 @@ def _rest(own: Vars) -> dict[str, Any]:
         if isinstance(value, str) and value:
             clone[key] = value
     for key, others in (("start", _STARTED), ("onboot", ())):
-        switch = flag(own.take(key, *others))
+        switch = own.take(key, *others, into=flag)
         if switch is not None:
             clone[key] = switch
     told = _told(own)
@@ -158,8 +160,8 @@ def _is_linked(own: Vars, full: bool | None) -> bool:
     mode = own.take("mode", "clone_type", "type", "clone_mode")
     if isinstance(mode, str) and mode.lower() in ("full", "linked"):
         return mode.lower() == "linked"
-    linked = flag(own.take("linked", "linked_clone"))
-    own_full = flag(own.take("full", "full_clone"))
+    linked: bool | None = own.take("linked", "linked_clone", into=flag)
+    own_full: bool | None = own.take("full", "full_clone", into=flag)
     if linked is not None:
         return linked
     return not (own_full if own_full is not None else full if full is not None else True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +24,8 @@ _LOOKUP_ENV = re.compile(
 _REFERENCE = re.compile(r"\$\{(?=[a-z]+:)")
 _GROUPS = ("vm", "template", "cloud_init", "cloudinit", "ci", "network", "disk", "image")
 _ROUNDS = 5
+# Aliases of aliases make millions of values of a few lines.
+_MOST_VALUES = 100_000
 
 
 class Vaulted:
@@ -38,11 +41,14 @@ class Vars:
     prefix: str = ""
     used: set[str] = field(default_factory=set)
 
-    def take(self, *names: str, secret: bool = False) -> Any:
+    def take(
+        self, *names: str, secret: bool = False, into: Callable[[Any], Any] | None = None
+    ) -> Any:
         """The value of the first of these names that is there; the others are told to be double.
 
         A Jinja expression that could not be filled in, and a null, give None. With ``secret`` no
-        message repeats the value, and an expression is a value.
+        message repeats the value, and an expression is a value. ``into`` makes what is wanted of
+        the value; where it gives None, the value is told to be left out.
         """
         found: Any = None
         taken = ""
@@ -64,7 +70,12 @@ class Vars:
                 self.notes.append(f"{self.prefix}{name}: left out, since {taken} says it already")
                 continue
             found, taken = value, name
-        return found
+        if found is None or into is None:
+            return found
+        made = into(found)
+        if made is None and found != "":
+            self.notes.append(f"{self.prefix}{taken}: {found!r} is not understood; left out")
+        return made
 
     def drop(self, name: str, why: str) -> None:
         """Leave a variable out, and say why."""
@@ -88,24 +99,32 @@ def read_vars(text: str, file: str) -> Vars:
 
     Raises ManifestError where there are none.
     """
+    repeated: list[str] = []
 
     def refuse(problem: str, remedy: str = "", line: int | None = None) -> ManifestError:
         return ManifestError((Fault(file=file, line=line, problem=problem, remedy=remedy),))
 
     try:
-        content = _yaml().load(text)
+        content = _yaml(repeated).load(text)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else None
         raise refuse(f"is no valid YAML: {error.problem or error.context}", line=line) from None
     except (YAMLError, RecursionError, ValueError):
         raise refuse("is no valid YAML") from None
-    notes: list[str] = []
+    if isinstance(content, str) and content.startswith("$ANSIBLE_VAULT"):
+        raise refuse("is encrypted by ansible-vault", "save what `ansible-vault view` shows of it")
+    notes = [f"{name}: is there more than once; the last one was taken" for name in repeated]
     if isinstance(content, list) and len(content) == 1 and isinstance(content[0], dict):
         play = content[0]
         if isinstance(play.get("vars"), dict):
             notes += [f"{key}: is of the play, not a variable" for key in play if key != "vars"]
             content = play["vars"]
+    if isinstance(content, list) and any(isinstance(each, dict) for each in content):
+        raise refuse(
+            "is a list of plays or tasks, not of variables",
+            "name a file of 'key: value' lines, or of one play with vars",
+        )
     if not isinstance(content, dict) or not content:
         raise refuse("has no variables", "name a file of 'key: value' lines")
     if content.get("kind") == "Template":
@@ -118,7 +137,12 @@ def read_vars(text: str, file: str) -> Vars:
         else:
             values[name] = value
     found = Vars(values, notes)
-    _fill_in(found)
+    try:
+        _fill_in(found)
+    except RecursionError:
+        raise refuse(
+            "has aliases (*) that go round in a circle or grow without end", "write the values out"
+        ) from None
     return found
 
 
@@ -132,7 +156,17 @@ def has_jinja(value: Any) -> bool:
 
 
 class _Constructor(SafeConstructor):
-    """Takes the tags of Ansible."""
+    """Takes the tags of Ansible, and the last of repeated keys, as Ansible does."""
+
+    repeated: list[str]
+
+    def check_mapping_key(
+        self, node: Any, key_node: Any, mapping: Any, key: Any, value: Any
+    ) -> bool:
+        """Whether the value is to be taken."""
+        if key in mapping:
+            self.repeated.append(str(key))
+        return True
 
 
 def _vaulted(_constructor: Any, _node: Any) -> Vaulted:
@@ -147,10 +181,10 @@ _Constructor.add_constructor("!vault", _vaulted)
 _Constructor.add_constructor("!unsafe", _verbatim)
 
 
-def _yaml() -> YAML:
+def _yaml(repeated: list[str]) -> YAML:
+    """A reader that adds the keys which are there more than once to ``repeated``."""
     yaml = YAML(typ="safe", pure=True)
-    yaml.Constructor = _Constructor
-    yaml.allow_duplicate_keys = True
+    yaml.Constructor = type("Reading", (_Constructor,), {"repeated": repeated})
     return yaml
 
 
@@ -163,7 +197,13 @@ def _fill_in(found: Vars) -> None:
         if isinstance(value, str | int | float) and not isinstance(value, bool)
     }
 
+    left = _MOST_VALUES
+
     def filled(value: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise RecursionError
         if isinstance(value, dict):
             return {key: filled(each) for key, each in value.items()}
         if isinstance(value, list):

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from blocks.manifest.template.ansible_file import Vars
-from blocks.manifest.template.ansible_values import flag, listed, nic_of, number, size_of
+from blocks.manifest.template.ansible_values import flag, listed, nic_of, number, size_of, word
 
 _VLANS: tuple[str, ...] = ("vlan_id", "vlan_tag", "vm_vlan")
 
@@ -15,12 +15,14 @@ _VLANS: tuple[str, ...] = ("vlan_id", "vlan_tag", "vm_vlan")
 def resources_of(found: Vars) -> dict[str, Any]:
     """CPU and memory."""
     values = {
-        "cores": number(found.take("cores", "vm_cores", "cpu_cores", "cpus", "vcpus", "vm_cpu")),
-        "sockets": number(found.take("sockets", "vm_sockets", "cpu_sockets")),
-        "memory": number(
-            found.take("memory", "vm_memory", "mem", "ram", "memory_mb", "vm_ram", "ram_size")
+        "cores": found.take(
+            "cores", "vm_cores", "cpu_cores", "cpus", "vcpus", "vm_cpu", into=number
         ),
-        "balloon": number(found.take("balloon", "vm_balloon", "min_memory")),
+        "sockets": found.take("sockets", "vm_sockets", "cpu_sockets", into=number),
+        "memory": found.take(
+            "memory", "vm_memory", "mem", "ram", "memory_mb", "vm_ram", "ram_size", into=number
+        ),
+        "balloon": found.take("balloon", "vm_balloon", "min_memory", into=number),
         "cpu": found.take("cpu_type", "cpu", "vm_cpu_type", "cputype"),
     }
     if isinstance(values["cpu"], int):
@@ -48,6 +50,7 @@ def disk_of(found: Vars) -> dict[str, Any]:
         "storage_pool",
         "disk_storage_pool",
         "proxmox_storage",
+        into=word,
     )
     if isinstance(storage, str) and storage:
         disk["storage"] = storage
@@ -62,7 +65,7 @@ def disk_of(found: Vars) -> dict[str, Any]:
         ("ssd", ("ssd", "disk_ssd", "ssd_emulation")),
         ("iothread", ("iothread", "disk_iothread")),
     ):
-        value = flag(found.take(*names))
+        value = found.take(*names, into=flag)
         if value is False:
             disk[key] = False
     return disk
@@ -72,14 +75,16 @@ def firmware_of(found: Vars) -> dict[str, Any]:
     """Firmware, Secure Boot and TPM."""
     firmware: dict[str, Any] = {}
     bios = found.take("bios", "vm_bios")
-    uefi = flag(found.take("uefi_enabled", "uefi", "enable_uefi", "use_uefi", "efi_enabled", "efi"))
+    uefi = found.take(
+        "uefi_enabled", "uefi", "enable_uefi", "use_uefi", "efi_enabled", "efi", into=flag
+    )
     if bios in ("seabios", "ovmf") or uefi is not None:
         firmware["bios"] = "ovmf" if uefi or bios == "ovmf" else "seabios"
     machine = found.take("machine", "machine_type", "vm_machine")
     if isinstance(machine, str) and machine:
         firmware["machine"] = machine
-    secure = flag(
-        found.take("secure_boot", "secure_boot_enabled", "enable_secure_boot", "pre_enrolled_keys")
+    secure = found.take(
+        "secure_boot", "secure_boot_enabled", "enable_secure_boot", "pre_enrolled_keys", into=flag
     )
     if secure and firmware.get("bios") != "seabios":
         firmware["secure_boot"] = True
@@ -88,7 +93,7 @@ def firmware_of(found: Vars) -> dict[str, Any]:
     efi = found.take("efi_storage", "efi_disk_storage", "efidisk_storage", "uefi_storage")
     if isinstance(efi, str) and efi and firmware.get("bios") != "seabios":
         firmware["efi_storage"] = efi
-    tpm = flag(found.take("tpm_enabled", "tpm", "enable_tpm", "use_tpm"))
+    tpm = found.take("tpm_enabled", "tpm", "enable_tpm", "use_tpm", into=flag)
     if tpm:
         firmware["tpm"] = True
     storage = found.take("tpm_storage", "tpm_disk_storage", "tpmstate_storage")
@@ -99,8 +104,8 @@ def firmware_of(found: Vars) -> dict[str, Any]:
 
 def pci_of(found: Vars) -> list[dict[str, Any]]:
     """Devices to pass through; raw ids where no mapping is named."""
-    wanted = flag(
-        found.take("gpu_passthrough", "gpu_enabled", "enable_gpu", "gpu_passthrough_enabled", "gpu")
+    wanted = found.take(
+        "gpu_passthrough", "gpu_enabled", "enable_gpu", "gpu_passthrough_enabled", "gpu", into=flag
     )
     mapping = found.take("gpu_mapping", "pci_mapping", "mapping", "gpu_resource_mapping")
     given = found.take(
@@ -115,8 +120,8 @@ def pci_of(found: Vars) -> list[dict[str, Any]]:
         "pci_devices",
         "hostpci0",
     )
-    primary = flag(found.take("gpu_primary", "primary_gpu", "gpu_x_vga", "x_vga"))
-    rombar = flag(found.take("rombar", "gpu_rombar"))
+    primary = found.take("gpu_primary", "primary_gpu", "gpu_x_vga", "x_vga", into=flag)
+    rombar = found.take("rombar", "gpu_rombar", into=flag)
     romfile = found.take("romfile", "gpu_romfile")
     devices: list[dict[str, Any]] = [{"mapping": name} for name in listed(mapping)]
     for text in listed(given):
@@ -170,9 +175,9 @@ def cards_of(found: Vars) -> list[dict[str, Any]]:
         if isinstance(value, str) and value:
             nic[key] = value
     for key, others in (("vlan", _VLANS), ("mtu", ())):
-        given = number(found.take(key, *others))
+        given = found.take(key, *others, into=number)
         if given:
             nic[key] = given
-    if flag(found.take("firewall", "net_firewall")):
+    if found.take("firewall", "net_firewall", into=flag):
         nic["firewall"] = True
     return [nic] if nic else []

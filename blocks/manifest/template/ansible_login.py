@@ -62,7 +62,7 @@ def cloud_init_of(found: Vars) -> dict[str, Any]:
         words = listed(found.take(*names), lines=True)
         if words:
             told[key] = words
-    if flag(found.take("upgrade", "ci_upgrade", "package_upgrade", "upgrade_packages")):
+    if found.take("upgrade", "ci_upgrade", "package_upgrade", "upgrade_packages", into=flag):
         told["upgrade"] = True
     snippets = found.take("snippets_storage", "snippet_storage", "snippets")
     if isinstance(snippets, str) and snippets:

@@ -46,6 +46,11 @@ def number(value: Any) -> int | None:
     return None
 
 
+def word(value: Any) -> str | None:
+    """A text. None for what is none."""
+    return value if isinstance(value, str) else None
+
+
 def size_of(value: Any) -> str | None:
     """A size with its unit; a bare number is GiB. None for what is none, ``+8G`` among it."""
     if isinstance(value, bool):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from pathlib import Path, PurePosixPath
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from blocks.manifest.faults import Fault, ManifestError, show_path
 from blocks.manifest.fields import name_trouble
@@ -25,7 +25,7 @@ from blocks.manifest.template.ansible_hardware import (
     resources_of,
 )
 from blocks.manifest.template.ansible_login import cloud_init_of
-from blocks.manifest.template.ansible_values import flag, number, tags_of
+from blocks.manifest.template.ansible_values import flag, number, tags_of, word
 from blocks.manifest.template.catalogue import shipped
 from blocks.model import Model
 from blocks.paths import read_small
@@ -101,7 +101,10 @@ def convert_file(path: Path) -> Converted:
         ) from None
     except OSError as error:
         problem = f"cannot be read: {error.strerror or 'input/output error'}"
-        raise ManifestError((Fault(file=show_path(path), problem=problem),)) from None
+        remedy = "name the variable file of the playbook"
+        raise ManifestError(
+            (Fault(file=show_path(path), problem=problem, remedy=remedy),)
+        ) from None
     return convert(text, show_path(path))
 
 
@@ -125,12 +128,14 @@ def _body(found: Vars) -> tuple[dict[str, Any], dict[str, Any]]:
     description = found.take("description", "vm_description", "notes", "template_description")
     if description:
         metadata["description"] = str(description)
-    node = found.take("node", "proxmox_node", "target_node", "pve_node", "vm_node", "node_name")
+    node = found.take(
+        "node", "proxmox_node", "target_node", "pve_node", "vm_node", "node_name", into=word
+    )
     if not isinstance(node, str) or not node:
         found.notes.append("node: no node is named; 'pve' was put in")
         node = "pve"
-    vmid = number(
-        found.take("vm_id", "vmid", "template_id", "template_vm_id", "template_vmid", "id")
+    vmid = found.take(
+        "vm_id", "vmid", "template_id", "template_vm_id", "template_vmid", "id", into=number
     )
     if vmid is None or vmid < 100:
         found.notes.append("vm_id: no number is given; 9000 was put in")
@@ -151,7 +156,7 @@ def _body(found: Vars) -> tuple[dict[str, Any], dict[str, Any]]:
         ("serial", ("serial", "serial_console", "serial0", "serial_enabled")),
         ("agent", ("agent", "qemu_agent", "guest_agent", "agent_enabled", "qemu_guest_agent")),
     ):
-        value = flag(found.take(*names))
+        value = found.take(*names, into=flag)
         if value is False:
             spec[key] = False
     told = cloud_init_of(found)
@@ -164,7 +169,7 @@ def _body(found: Vars) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _name(found: Vars) -> str:
-    given = found.take("vm_name", "template_name", "name", "vm_hostname", "hostname")
+    given = found.take("vm_name", "template_name", "name", "vm_hostname", "hostname", into=word)
     if not isinstance(given, str) or not given.strip():
         found.notes.append("name: no name is given; 'golden' was put in")
         return "golden"
@@ -184,6 +189,7 @@ def _image(found: Vars) -> dict[str, Any] | str:
         "qcow2_download_url",
         "download_url",
         "url",
+        into=word,
     )
     named = found.take("image", "distro", "cloud_image", "os_image")
     checksum = found.take(
@@ -191,7 +197,7 @@ def _image(found: Vars) -> dict[str, Any] | str:
     )
     algorithm = found.take("checksum_algorithm", "image_checksum_algorithm")
     listed_at = found.take("checksum_url", "image_checksum_url", "checksums_url", "sha256sums_url")
-    storage = found.take("image_storage", "import_storage", "iso_storage")
+    storage = found.take("image_storage", "import_storage", "iso_storage", into=word)
     more = {"storage": storage} if isinstance(storage, str) and storage else {}
     if not isinstance(url, str) or not url.strip():
         entry = shipped().find(named) if isinstance(named, str) else None
@@ -199,6 +205,10 @@ def _image(found: Vars) -> dict[str, Any] | str:
             found.notes.append("image: no URL is given; debian13 of the catalogue was put in")
         name = entry[0] if entry is not None else "debian13"
         return {"name": name, **more} if more else name
+    parts = urlsplit(url)
+    if "@" in parts.netloc:
+        url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+        found.notes.append("image: user and password of its URL were left out")
     if isinstance(named, str):
         found.notes.append(f"image: the URL was taken, not the name {named!r}")
     for name, known in shipped().images.items():
