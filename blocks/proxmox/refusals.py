@@ -54,6 +54,8 @@ _MISSING = re.compile(
     r"|failed to open file .*: No such file or directory",
     re.IGNORECASE,
 )
+# Said where a guest starts or its cloud-init drive is made anew (06-cloud-image-template, 23, 24).
+_SNIPPET = re.compile(r"volume '(?P<volume>[^']*:snippets/[^']*)' does not exist")
 _BOOT_ORDER = re.compile(r"invalid bootorder")
 _WRONG_STATE = re.compile(
     r"(?:VM|CT) \d+ (?:is )?(?:not|already) running"
@@ -123,6 +125,17 @@ def _no_quorum(text: str) -> ProxmoxError | None:
     return Unreachable(text, advice="the cluster has no quorum: see `pvecm status` on a node")
 
 
+def _no_snippet(text: str) -> ProxmoxError | None:
+    found = _SNIPPET.search(text)
+    if found is None:
+        return None
+    return NotFound(
+        text,
+        advice=f"the snippet {found['volume']}, which the guest's option `cicustom` names, was "
+        "removed; run the same again, which writes it anew, or put it back on that node",
+    )
+
+
 # First match wins: locks and rights say more than the "does not exist" that may follow them.
 _READERS: tuple[Callable[[str], ProxmoxError | None], ...] = (
     _file_lock,
@@ -131,6 +144,7 @@ _READERS: tuple[Callable[[str], ProxmoxError | None], ...] = (
     _agent,
     _conflict,
     _no_quorum,
+    _no_snippet,
     _plain(_BOOT_ORDER, ProxmoxError),
     _plain(_EXISTS, AlreadyExists),
     _plain(_MISSING, NotFound),
