@@ -91,14 +91,16 @@ def running(
 def told(body: Callable[[], State[Any]]) -> State[Any]:
     """Run a flow's body; faults with words of their own become a failed state, named Refused.
 
-    A run from the command line gets the fault itself back, to show it. A worker's engine would
-    raise it, and print a traceback for what the message says already.
+    A run from the command line gets the fault or the result itself back, to show it. A worker's
+    engine would raise the one and stumble over the other, and print a traceback for what the
+    message says already.
     """
     served = "PREFECT__FLOW_RUN_ID" in os.environ
     if served:
         quiet_engine()
     try:
-        return body()
+        ended = body()
+        return Failed(message=ended.message) if served and ended.is_failed() else ended
     except SAID as error:
         return Failed(name=REFUSED, message=str(error), data=None if served else error)
 
