@@ -3,25 +3,22 @@
 import inspect
 import os
 import re
-import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.objects import FlowRun
-from prefect.states import Cancelling
 
 from flows.runtime import pointed_at
 from flows.up import up
-from tests.flows.processes import ROOT, Program, eventually, prefect_server
+from tests.flows.processes import ROOT, Program, eventually
+from tests.flows.served import Served, served
+
+__all__ = ["served"]
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
 
-PACKAGES = ("blocks", "tasks", "flows", "deployments", "tests")
 OF_TESTS = """
 name: proxflow-tests
 deployments:
@@ -29,62 +26,6 @@ deployments:
   - {name: test, entrypoint: "tests/flows/runtime_program.py:hold", work_pool: {name: local}}
   - {name: test, entrypoint: "tests/flows/runtime_program.py:broken", work_pool: {name: local}}
 """
-
-
-class Served:
-    """A server with a folder that stands for a clone in any place."""
-
-    def __init__(self, url: str, home: Path, clone: Path) -> None:
-        self.url = url
-        self.home = home
-        self.clone = clone
-        self.lab = {
-            "PROXFLOW_LAB_STATE": str(home / "lab"),
-            "PROXFLOW_STATE_DIR": str(home / "state"),
-        }
-
-    def start(self, *words: str, cwd: Path | None = None) -> Program:
-        return Program(
-            *("-m", "prefect", *words),
-            home=self.home,
-            api=self.url,
-            cwd=cwd or self.clone,
-            variables=self.lab,
-        )
-
-    def simulated_cluster(self, *words: str) -> int:
-        command = ("-m", "deployments.lab", *words)
-        return subprocess.run(
-            [sys.executable, *command], cwd=ROOT, env={**os.environ, **self.lab}, check=False
-        ).returncode
-
-    def prefect(self, *words: str, cwd: Path | None = None) -> tuple[int, list[str]]:
-        with self.start(*words, cwd=cwd) as command:
-            return command.rest(), command.lines
-
-    def runs(self) -> list[FlowRun]:
-        with pointed_at(self.url), get_client(sync_client=True) as client:
-            return client.read_flow_runs()
-
-    def cancel(self, run: FlowRun) -> None:
-        with pointed_at(self.url), get_client(sync_client=True) as client:
-            client.set_flow_run_state(run.id, Cancelling())
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    clone = tmp_path_factory.mktemp("some") / "clone"
-    clone.mkdir()
-    for package in PACKAGES:
-        shutil.copytree(ROOT / package, clone / package)
-    shutil.copy(ROOT / "prefect.yaml", clone)
-    home = tmp_path_factory.mktemp("home")
-    with prefect_server(home) as url:
-        served = Served(url, home, clone)
-        for pool in ("local", "local-process"):
-            code, lines = served.prefect("work-pool", "create", pool, "--type", "process")
-            assert code == 0, "\n".join(lines)
-        yield served
 
 
 @pytest.fixture(scope="module")
