@@ -64,7 +64,7 @@ KeepFailed = Annotated[
     Parameter(
         name="--no-rollback",
         negative="",
-        help="Leave what a failed run made, to be looked at. A later `up` goes on from there.",
+        help="Leave what a failed run made, to be looked at. The next run goes on from there.",
     ),
 ]
 BootTimeout = Annotated[

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -43,6 +41,7 @@ from flows.terminal import (
     faults_shown,
     out,
     print_json,
+    print_text,
     say,
     show_findings,
     show_notices,
@@ -314,9 +313,7 @@ def import_(variables: Annotated[Path, Parameter(help="The variable file.")]) ->
 
     with faults_shown():
         converted = convert_file(variables)
-    with suppress(BrokenPipeError):
-        sys.stdout.write(to_yaml(converted.document))
-        sys.stdout.flush()
+    print_text(to_yaml(converted.document))
     for text in converted.notes:
         say(f"note: {text}")
     for key in converted.unknown:

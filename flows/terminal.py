@@ -184,8 +184,13 @@ def confirm(question: str, *, yes: bool, ask: Callable[[str], str] = input) -> N
 def print_json(document: Any) -> None:
     """A result for programs, on standard output. Exits 1 where that takes nothing more."""
     plain = not (sys.stdout.encoding or "").lower().startswith("utf")
+    print_text(json.dumps(document, indent=2, ensure_ascii=plain) + "\n")
+
+
+def print_text(text: str) -> None:
+    """A document on standard output, as it is. Exits 1 where that takes nothing more."""
     try:
-        sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=plain) + "\n")
+        sys.stdout.write(text)
         sys.stdout.flush()
     except OSError as error:
         _unwritable(error)
