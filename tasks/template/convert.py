@@ -6,6 +6,7 @@ from typing import Any
 
 from blocks.manifest.guest import Guest
 from blocks.manifest.mark import marked, unmarked
+from blocks.proxmox.errors import ProxmoxError
 from tasks.destroy import Target, power_off
 from tasks.errors import StageError
 from tasks.live import Live, config_path, unless_changed
@@ -79,7 +80,12 @@ def to_template(here: Session, guest: Guest, live: Live) -> None:
     mark = live.mark or here.mark(guest)
     target = Target(node=guest.node, kind=guest.kind, vmid=guest.vmid, mark=mark)
     power_off(here.client, target, force=False)
-    here.client.run("POST", f"{target.path}/template")
+    try:
+        here.client.run("POST", f"{target.path}/template")
+    except ProxmoxError as error:
+        # Another run of this template may have converted it just before.
+        if error.transient or not is_template(here.require(guest)):
+            raise
 
 
 def snapshots(here: Session, guest: Guest) -> tuple[str, ...]:
