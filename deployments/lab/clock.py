@@ -30,6 +30,7 @@ DURATIONS: dict[str, float] = {
     "vzstart": 2,
     "vzdestroy": 2,
     "boot": 20,
+    "load": 30,
     "install": 300,
     "acpi": 5,
     "dhcp": 3,

@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deployments.lab import bootmenus, images
+from deployments.lab import bootmenus, guestio, images
 from deployments.lab.addresses import (
     AddressBook,
     container_interfaces,
@@ -24,9 +25,10 @@ from deployments.lab.cloudseed import told_by_cloud_init
 from deployments.lab.errors import ApiError
 from deployments.lab.files import read_json, write_json
 from deployments.lab.guestdisk import GuestDisks
+from deployments.lab.guestio import Counters
 from deployments.lab.guestmanners import AcpiManners
 from deployments.lab.isos import read_file, read_iso
-from deployments.lab.qemu.devices import boot_devices, drives, first_boot_disk
+from deployments.lab.qemu.devices import boot_devices, drives
 from deployments.lab.qemu.status import agent_enabled, memory_bytes
 from deployments.lab.seeds import SEED_FILES, SeedAnswers, installer_family, parse_seed
 from deployments.lab.seedscripts import setup_of
@@ -39,14 +41,15 @@ if TYPE_CHECKING:
 _TICK_SECONDS = 0.1
 _MOVES_AT_ONCE = 10
 BOOT, INSTALL, UP, WAIT = "boot", "install", "up", "wait"
-# What an installer writes in all, and what a system that is up writes each second (bytes).
-_INSTALL_BYTES = 2 << 30
-_IDLE_BYTES = 4096
 
 
 @dataclass
 class Run:
-    """A machine that is on. ``phase_since`` is an epoch time; ``note`` says why it waits."""
+    """A machine that is on: one process, in which its system may boot again and again.
+
+    ``started``, ``booted`` and ``phase_since`` are epoch times; ``note`` says why it waits.
+    ``counted``: bytes read and written by drive in the phases before the present one.
+    """
 
     node: str
     vmid: int
@@ -63,7 +66,8 @@ class Run:
     interfaces: list[dict[str, Any]] = field(default_factory=list)
     note: str = ""
     installs: int = 0
-    written: int = 0
+    counted: Counters = field(default_factory=dict)
+    booted: float = 0.0
     frozen: bool = False
 
     @property
@@ -75,6 +79,12 @@ class Run:
 def _moves(run: Run) -> bool:
     """Whether time alone changes anything about the machine."""
     return run.phase in (BOOT, INSTALL) or any(one.get("leased") for one in run.interfaces)
+
+
+def _read_run(file: Path) -> Run:
+    """What was kept; values that an earlier lab kept besides are left out."""
+    known = {one.name for one in fields(Run)}
+    return Run(**{key: value for key, value in read_json(file, {}).items() if key in known})
 
 
 class GuestLife:
@@ -102,7 +112,7 @@ class GuestLife:
         self._programs: dict[tuple[int, int], Result] = {}
         self._logins: dict[int, list[dict[str, Any]]] = {}
         for file in sorted(self._folder.glob("*.json")):
-            run = Run(**read_json(file, {}))
+            run = _read_run(file)
             if lab.guests.locate(run.vmid) is None:
                 file.unlink()
                 continue
@@ -137,6 +147,7 @@ class GuestLife:
         self._next_pid += 1
         now = time.time()
         run = Run(node, vmid, self._next_pid, now, dict(values), kind, phase_since=now)
+        run.booted = now
         if kind == "lxc":
             run.phase = UP
             run.interfaces = container_interfaces(self._lab, node, run.values)
@@ -224,14 +235,6 @@ class GuestLife:
         """Whole seconds since the start."""
         return int(time.time() - run.started)
 
-    def disk_written(self, run: Run) -> int:
-        """Bytes that the machine has written to its disks since it was switched on."""
-        elapsed = max(0.0, time.time() - run.phase_since)
-        if run.phase == INSTALL:
-            length = self._lab.clock.phase_seconds("install")
-            return run.written + int(_INSTALL_BYTES * min(1.0, elapsed / length))
-        return run.written + (int(elapsed) * _IDLE_BYTES if run.phase == UP else 0)
-
     def memory_in_use(self, node: str) -> int:
         """Bytes of memory that running machines of a node take."""
         if self._memory_as_of != self.version:
@@ -295,9 +298,7 @@ class GuestLife:
         if what == "reboot":
             self._restart(run)
         elif run.kind == "lxc":
-            from deployments.lab.api.lxc import stop_container
-
-            stop_container(self._lab, run.node, run.vmid)
+            self._container_off(run)
         else:
             self._self_off(run)
 
@@ -319,7 +320,10 @@ class GuestLife:
     # -- phases ------------------------------------------------------------------------------
 
     def _enter(self, run: Run, phase: str, note: str = "") -> None:
+        run.counted = guestio.counted(run, self._lab.clock)
         run.phase, run.phase_since, run.note = phase, time.time(), note
+        if phase == BOOT:
+            run.booted = run.phase_since
         if phase != UP:
             run.interfaces = []
         self._save(run)
@@ -354,8 +358,8 @@ class GuestLife:
                         mark = mark | told_by_cloud_init(self._lab, run.node, run.values)
                     run.device, run.mark = key, mark
                     run.interfaces = guest_interfaces(self._lab, run.node, run.values, mark)
-                    run.phase, run.phase_since, run.note = UP, time.time(), ""
-                    self._save(run)
+                    guestio.count(run.counted, key, read=guestio.SYSTEM_LOADED)
+                    self._enter(run, UP)
                     return
             elif volume.vtype == "iso" and file.exists() and not read_iso(file).is_seed:
                 run.device = key
@@ -364,6 +368,7 @@ class GuestLife:
         self._enter(run, WAIT, "no bootable device")
 
     def _begin_install(self, run: Run, iso_name: str) -> None:
+        guestio.count(run.counted, run.device, read=guestio.INSTALLER_LOADED)
         found = self._seed_answers(run, iso_name)
         if found is None or bootmenus.asks(found[0].family, self._menu(run)):
             self._enter(run, WAIT, "installer waits for somebody to answer")
@@ -394,9 +399,7 @@ class GuestLife:
 
     def _finish_install(self, run: Run) -> None:
         answers = run.answers or {}
-        target = first_boot_disk(run.values) or next(
-            (d for d in drives(run.values) if d.is_plain_disk), None
-        )
+        target = guestio.install_target(run.values)
         if target is None:
             self._enter(run, WAIT, "installer found no disk")
             return
@@ -410,7 +413,6 @@ class GuestLife:
         }
         images.write_mark(storage.file(run.node, volume), mark)
         run.installs += 1
-        run.written += _INSTALL_BYTES
         finish = answers.get("finish", "reboot")
         if finish == "poweroff":
             self._self_off(run)
@@ -420,10 +422,22 @@ class GuestLife:
             self._restart(run)
 
     def _restart(self, run: Run) -> None:
-        """The machine starts anew, as a new process."""
-        self._next_pid += 1
-        run.pid, run.started, run.written = self._next_pid, time.time(), 0
-        self._enter(run, BOOT)
+        """The guest starts its system anew.
+
+        A machine's process stays, with its age and its counters; that of a container is a new one
+        (from the public documentation, not recorded).
+        """
+        if run.kind == "lxc":
+            self._container_off(run)
+            values = self._lab.guests.load(run.node, "lxc", run.vmid).values
+            self.power_on(run.node, run.vmid, values, "lxc")
+        else:
+            self._enter(run, BOOT)
+
+    def _container_off(self, run: Run) -> None:
+        from deployments.lab.api.lxc import stop_container
+
+        stop_container(self._lab, run.node, run.vmid)
 
     def _self_off(self, run: Run) -> None:
         from deployments.lab.qemu.power import power_off

@@ -76,7 +76,7 @@ class Line:
 
     def _run(self) -> Run | None:
         run = self.lab.life.running(self.vmid)
-        return run if run is not None and run.started == self.began else None
+        return run if run is not None and run.booted == self.began else None
 
     def _host(self, run: Run) -> str:
         tree = self.lab.life.disks.open(run)
@@ -239,14 +239,14 @@ class Lines:
     def get(self, run: Run, tty: str) -> Line:
         """A line of a running guest; opened when somebody looks for the first time."""
         line = self._known.get((run.vmid, tty))
-        if line is None or line.began != run.started:
-            line = Line(self._lab, run.vmid, run.started, tty)
+        if line is None or line.began != run.booted:
+            line = Line(self._lab, run.vmid, run.booted, tty)
             self._known[run.vmid, tty] = line
             line.open()
         return line
 
     def shell(self, run: Run) -> Line:
         """A line of its own with a root shell."""
-        line = Line(self._lab, run.vmid, run.started, "shell")
+        line = Line(self._lab, run.vmid, run.booted, "shell")
         line.open_shell()
         return line

@@ -35,6 +35,10 @@ guests:
     node: pve2
     running: true
     config: {{name: serial1, agent: "1", scsi0: "local:1", serial0: socket}}
+  - vmid: 102
+    node: pve2
+    running: true
+    config: {{name: serial2, agent: "1", scsi0: "local:1", serial0: socket}}
   - {{vmid: 101, node: pve2, running: true, config: {{name: mute, scsi0: "local:1"}}}}
 """
 TEMPLATE = "local:vztmpl/debian-13-standard_13.1-1_amd64.tar.zst"
@@ -219,6 +223,40 @@ def test_a_container_whose_console_is_a_shell_asks_no_password(client: Client) -
 
     client.call("PUT", f"{CT}/config", cmode="tty")
     client.task("POST", f"{CT}/status/reboot")
+
+
+def test_a_container_that_restarts_itself_is_up_again_as_a_new_process(client: Client) -> None:
+    current = f"{CT}/status/current"
+    before = client.get(current)["pid"]
+
+    with console(client) as one:
+        log_in(one)
+        one.until("# ")
+        one.type("reboot\n")
+        after = eventually(lambda: pid_other_than(before, client.get(current)))
+    with console(client) as two:
+        two.until("ct1 login: ")
+
+    assert after > before
+
+
+def pid_other_than(before: int, status: dict[str, Any]) -> int | None:
+    pid = status.get("pid")
+    return None if pid in (None, before) else int(str(pid))
+
+
+def test_a_shell_ends_when_its_machine_restarts(client: Client) -> None:
+    path = "/nodes/pve2/qemu/102"
+    eventually(lambda: client.raw("POST", f"{path}/agent/ping").status_code == 200)
+    client.call("POST", f"{path}/agent/set-user-password", username="root", password=PASSWORD)
+    with console(client, path, serial="serial0") as one:
+        one.until("serial2 login: ")
+        log_in(one)
+        one.until("# ")
+        client.task("POST", f"{path}/status/reset")
+
+    with console(client, path, serial="serial0") as two:
+        two.until("serial2 login: ")
 
 
 def test_a_machine_with_a_serial_line_has_a_console_too(client: Client) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from deployments.lab.bootmenus import GRUB, MENUS
+from deployments.lab.clock import DURATIONS
 from deployments.lab.isos import make_iso
 from deployments.lab.testing import RunningLab, running_lab
 from tests.deployments.labclient import Client, eventually
@@ -17,6 +18,8 @@ __all__ = ["lab", "lab_factory"]
 MAC = "BC:24:11:AA:00:{:02X}"
 ROCKY = "local:iso/Rocky-9.6-x86_64-dvd.iso,media=cdrom"
 UBUNTU = "local:iso/ubuntu-24.04.3-live-server-amd64.iso,media=cdrom"
+# As a lab has them at its start.
+TIMES = {name: DURATIONS[name] for name in ("boot", "load", "install")}
 KICKSTART = """
 network --device={mac} --bootproto=static --ip={ip} --netmask=255.255.0.0 --hostname={name}
 {finish}
@@ -160,7 +163,7 @@ def test_an_untouched_ubuntu_iso_asks_although_a_seed_is_there(
     assert "waits for somebody" in eventually(lambda: life(client, 150).get("note"))
 
 
-def test_an_installation_is_seen_from_outside_by_writes_and_a_new_process(
+def test_an_installation_is_seen_from_outside_by_the_counters_of_its_one_process(
     client: Client, tmp_path: Path
 ) -> None:
     text = KICKSTART.format(mac=MAC.format(151), ip="10.77.0.51", name="seen", finish="reboot")
@@ -181,9 +184,91 @@ def test_an_installation_is_seen_from_outside_by_writes_and_a_new_process(
 
     assert first["diskwrite"] == 0
     assert writing > 0
-    assert last["pid"] != first["pid"]
+    assert last["pid"] == first["pid"]
+    assert last["diskwrite"] >= writing
+    assert last["uptime"] >= first["uptime"]
     assert read["content"] == "PROXFLOW_ENVIRONMENT=prod\n"
     assert "No such file or directory" in missing.text
+
+
+def counters(client: Client, vmid: int) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = client.get(f"/nodes/pve1/qemu/{vmid}/status/current")[
+        "blockstat"
+    ]
+    return found
+
+
+def test_an_installer_reads_its_iso_before_it_writes_the_disk_and_again_when_booted_again(
+    client: Client, tmp_path: Path
+) -> None:
+    text = KICKSTART.format(mac=MAC.format(152), ip="10.77.0.52", name="again", finish="reboot")
+    iso = seed(client, tmp_path, "seed152.iso", "OEMDRV", {"ks.cfg": text})
+    create(client, 152, ide2=ROCKY, ide3=iso, boot="order=ide2;scsi0")
+
+    client.lab.set_time(0.001, boot=1e9, load=1e9, install=1e9)
+    start(client, 152)
+    off = counters(client, 152)
+    client.lab.set_time(boot=0)
+    loaded = eventually(lambda: counters(client, 152)["ide2"]["rd_bytes"])
+    untouched = counters(client, 152)["scsi0"]
+    client.lab.set_time(boot=1e9, load=0, install=0)
+    eventually(lambda: life(client, 152)["installs"] == 1)
+    done = counters(client, 152)
+    client.lab.set_time(boot=0, load=1e9, install=1e9)
+    eventually(lambda: life(client, 152)["phase"] == "install")
+    again = counters(client, 152)
+    status = client.get("/nodes/pve1/qemu/152/status/current")
+    assert client.task("POST", "/nodes/pve1/qemu/152/status/stop") == "OK"
+    client.lab.set_time(0, **TIMES)
+
+    nothing = {"rd_bytes": 0, "wr_bytes": 0}
+    assert off == {"ide2": nothing, "ide3": nothing, "scsi0": nothing}
+    assert untouched == nothing
+    assert done["ide2"]["rd_bytes"] > loaded
+    assert done["scsi0"]["wr_bytes"] > 2**30
+    assert again["ide2"]["rd_bytes"] == done["ide2"]["rd_bytes"] + loaded
+    assert again["scsi0"] == done["scsi0"]
+    assert (status["diskread"], status["diskwrite"]) == tuple(
+        sum(one[key] for one in again.values()) for key in ("rd_bytes", "wr_bytes")
+    )
+
+
+def test_a_reboot_by_the_api_is_a_new_process_and_one_from_inside_or_a_reset_is_none(
+    client: Client,
+) -> None:
+    image_disk(client, 153)
+    start(client, 153)
+    eventually(lambda: addresses(client, 153))
+    current = "/nodes/pve1/qemu/153/status/current"
+    first = client.get(current)
+
+    client.call("POST", "/nodes/pve1/qemu/153/agent/exec", command=["reboot"])
+    inside = eventually(lambda: loaded_twice(client, first))
+    assert client.task("POST", "/nodes/pve1/qemu/153/status/reset") == "OK"
+    eventually(lambda: addresses(client, 153))
+    reset = client.get(current)
+    assert client.task("POST", "/nodes/pve1/qemu/153/status/reboot") == "OK"
+    rebooted = client.get(current)
+
+    assert inside["pid"] == first["pid"] == reset["pid"]
+    assert reset["diskread"] == 3 * first["diskread"]
+    assert rebooted["pid"] != first["pid"]
+    assert rebooted["diskread"] <= first["diskread"]
+
+
+def loaded_twice(client: Client, first: dict[str, int]) -> dict[str, int] | None:
+    now: dict[str, int] = client.get("/nodes/pve1/qemu/153/status/current")
+    return now if now["diskread"] == 2 * first["diskread"] else None
+
+
+def image_disk(client: Client, vmid: int) -> None:
+    """A machine whose disk holds a system from the start on."""
+    image = client.lab.state / "storage" / "pve1" / "local" / "import" / "cloud.raw"
+    image.parent.mkdir(parents=True, exist_ok=True)
+    with image.open("wb") as handle:
+        handle.truncate(1 << 20)
+    disk = "local-lvm:0,import-from=local:import/cloud.raw"
+    create(client, vmid, scsi0=disk, boot="order=scsi0")
 
 
 def test_an_imported_image_boots_at_once_with_its_ipconfig_address(client: Client) -> None:

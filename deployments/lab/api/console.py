@@ -262,7 +262,7 @@ async def _pump(lab: Lab, line: Line, send: Send) -> None:
         if data:
             await send({"type": "websocket.send", "bytes": data})
         run = lab.life.running(line.vmid)
-        if line.hung_up or run is None or run.started != line.began:
+        if line.hung_up or run is None or run.booted != line.began:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_POLL_SECONDS * 4):

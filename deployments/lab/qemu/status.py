@@ -6,6 +6,7 @@ from typing import Any
 
 from deployments.lab.cluster import Lab
 from deployments.lab.formats import parse_size
+from deployments.lab.guestio import blockstat
 from deployments.lab.qemu.devices import first_boot_disk, nets
 from deployments.lab.qemu.options import AGENT_FORMAT, MEMORY_FORMAT
 from deployments.lab.schema import parse_property_string
@@ -76,7 +77,10 @@ def qemu_row(
         for name in _PRESSURE:
             row |= {f"pressure{name}full": 0, f"pressure{name}some": 0}
         if full:
-            row |= {"diskread": 0, "diskwrite": lab.life.disk_written(run)}
+            counters = blockstat(run, lab.clock)
+            row["blockstat"] = counters
+            row["diskread"] = sum(one["rd_bytes"] for one in counters.values())
+            row["diskwrite"] = sum(one["wr_bytes"] for one in counters.values())
             cards = {
                 f"tap{vmid}i{index}": {"netin": 0, "netout": 0} for index, _ in nets(run.values)
             }
