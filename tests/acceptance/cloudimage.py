@@ -16,7 +16,8 @@ from pathlib import Path
 
 from blocks.paths import cache_dir
 from blocks.units import MIB
-from tests.acceptance.components import KEYRING, SUITE
+from tests.acceptance import components
+from tests.acceptance.components import SUITE
 from tests.acceptance.machine import MIRROR
 
 SHIM = Path("/usr/lib/shim/shimx64.efi.signed")
@@ -85,7 +86,7 @@ def missing() -> list[str]:
 
 def cloud_image() -> CloudImage:
     """The image, from the cache if it has one of the very same packages."""
-    sources = _sources()
+    sources = components.sources()
     listed = _packages(sources)
     recipe = "\n".join((*listed, Path(__file__).read_text()))
     digest = hashlib.sha256(recipe.encode()).hexdigest()[:16]
@@ -100,21 +101,6 @@ def cloud_image() -> CloudImage:
         for path in older:
             shutil.rmtree(path)
     return found
-
-
-def _sources() -> list[str]:
-    """The lines of the machine's own sources of Debian 12's main."""
-    form = "$(SITE) $(RELEASE) $(COMPONENT) $(CREATED_BY)"
-    listed = _run("apt-get", "indextargets", "--format", form)
-    found = [line.split() for line in listed.splitlines() if line.endswith(" main Packages")]
-    suites = {f"{SUITE}{more}" for more in ("", "-updates", "-security")}
-    return sorted(
-        {
-            f"deb [signed-by={KEYRING}] {site} {release} main"
-            for site, release, *_ in found
-            if release in suites
-        }
-    )
 
 
 def _packages(sources: list[str]) -> list[str]:

@@ -22,6 +22,7 @@ from typing import Any
 
 from blocks.manifest.guest import Guest
 from tests.acceptance.cloudimage import CloudImage
+from tests.acceptance.login import Login, free_port
 from tests.acceptance.machine import MIRROR, Machine, accelerator, ovmf
 
 
@@ -31,38 +32,16 @@ class CloudMachine:
 
     machine: Machine
     folder: Path
-    port: int
-    key: Path
-    user: str
+    login: Login
     asked: list[str] = field(default_factory=list)
 
     def ssh(self, command: str, bound: float = 120) -> subprocess.CompletedProcess[str]:
-        """Run a command inside, by OpenSSH and with the key alone; ``bound`` in seconds."""
-        options = {
-            "BatchMode": "yes",
-            "IdentitiesOnly": "yes",
-            "StrictHostKeyChecking": "accept-new",
-            "UserKnownHostsFile": str(self.folder / "known_hosts"),
-            "ConnectTimeout": "30",
-            "LogLevel": "ERROR",
-        }
-        return subprocess.run(
-            [
-                *("ssh", "-F", "none", "-i", str(self.key), "-p", str(self.port)),
-                *(word for key, value in options.items() for word in ("-o", f"{key}={value}")),
-                *(f"{self.user}@127.0.0.1", command),
-            ],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=bound,
-        )
+        """Run a command inside; ``bound`` in seconds. Status 255: nobody could log in."""
+        return self.login.run(command, bound)
 
     def inside(self, command: str, bound: float = 120) -> str:
         """What a command inside prints, which must succeed."""
-        done = self.ssh(command, bound)
-        assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}{done.stderr}"
-        return done.stdout.strip()
+        return self.login.inside(command, bound)
 
     def agent(self, command: str) -> Any:
         """What the guest agent returns on its port; raises OSError where nobody answers."""
@@ -99,7 +78,7 @@ def booted(
     create = ["qemu-img", "create", "-q", "-f", "qcow2", *backing]
     subprocess.run(create, check=True, capture_output=True)
     log.touch()
-    chosen, port = accelerator(folder, image.kernel), _free()
+    chosen, port = accelerator(folder, image.kernel), free_port()
     told, address = guest.cloud_init, guest.nics[0].inet.addresses[0].ip
     assert told is not None
     # QEMU would announce IPv6 prefixes and name servers of its own (ipv6=off).
@@ -127,7 +106,7 @@ def booted(
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
         try:
             running = Machine(process, log, chosen, time.monotonic())
-            yield CloudMachine(running, folder, port, key, told.user or "debian", asked)
+            yield CloudMachine(running, folder, Login(port, key, told.user or "debian"), asked)
         finally:
             process.kill()
             process.wait()
@@ -177,10 +156,3 @@ def _serving(folder: Path) -> Iterator[tuple[int, list[str]]]:
     finally:
         server.shutdown()
         server.server_close()
-
-
-def _free() -> int:
-    """A port of loopback that is free now."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
