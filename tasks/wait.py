@@ -21,7 +21,7 @@ from tasks.marker import PATH, read_marker
 from tasks.session import Session, session
 from tasks.ssh import ssh_banner
 from tasks.stage import Outcome, RunRef, pause, stage, waiting
-from tasks.watch import BOUNDS, Bounds, Sight, Watch
+from tasks.watch import BOUNDS, Bounds, Phase, Sight, Watch
 
 T = TypeVar("T")
 
@@ -41,6 +41,17 @@ SAY_AGAIN = 60.0
 AGENT_GRACE = 180.0
 # The marker is there before the installed system boots; AutoYaST writes it in the first boot.
 MARKER_GRACE = 180.0
+
+_ASKS = "the installer waits for somebody to answer a question, or shows an error"
+_HANGS = "the installed system does not get as far as its SSH server"
+# What a guest that does nothing waits for. The restart at the end of an installation is not seen
+# from outside, so one that has written much may be either.
+_WAITS_FOR: dict[Phase, str] = {
+    "starting": _ASKS,
+    "installing": f"{_ASKS}; or, where it is done, {_HANGS}",
+    "installing again": _ASKS,
+    "restarted": f"{_ASKS}; or, where it is done, {_HANGS}",
+}
 
 
 @stage("wait", retries=3)
@@ -127,32 +138,27 @@ def _check(guest: Guest, watch: Watch, bounds: Bounds) -> None:
     """Raise StageError where waiting longer is no use."""
     now = time.monotonic()
     name = f"VM {guest.vmid} on {guest.node}"
-    if watch.looping(bounds):
-        boots = watch.medium.boots
+    if watch.medium.boots >= bounds.restarts:
         raise StageError(
-            "the installation goes round in circles: "
-            + (
-                f"the installer of {guest.label} was booted {boots + 1} times, by what was read "
-                "from its ISO"
-                if boots >= bounds.restarts
-                else f"{guest.label} restarted {watch.restarts} times"
-            )
-            + ", and its SSH server never answered",
-            advice=f"look at the console of {name}: either the disk does not boot and the firmware "
-            "goes on to the ISO (is the disk before the ISO in the boot order, and did the boot "
-            "loader get onto it?)"
-            + ("" if boots else ", or the installed system fails while it boots"),
+            "the installation goes round in circles: the installer of "
+            f"{guest.label} was booted {watch.medium.boots + 1} times, by what was read from its "
+            "ISO, and its SSH server never answered",
+            advice=f"look at the console of {name}: the disk does not boot and the firmware goes "
+            "on to the ISO (is the disk before the ISO in the boot order, and did the boot loader "
+            "get onto it?)",
+        )
+    if watch.looping(bounds):
+        raise StageError(
+            f"{guest.label} was stopped and started {watch.restarts} times, and its SSH server "
+            "never answered",
+            advice=f"a guest that restarts by itself stays one process, and {name} did not: its "
+            "tasks tell who stops and starts it; let it be, and run `up` again",
         )
     if watch.stuck(bounds, now):
         minutes = f"{(now - watch.changed) / 60:.0f} min"
         raise StageError(
             f"nothing was written and nothing restarted for {minutes}; {guest.label} is {watch}",
-            advice=f"look at the console of {name}: "
-            + (
-                "the installer waits for somebody to answer a question, or shows an error"
-                if watch.phase in {"starting", "installing", "installing again"}
-                else "the installed system does not get as far as its SSH server"
-            ),
+            advice=f"look at the console of {name}: {_WAITS_FOR[watch.phase]}",
         )
     if watch.off(now):
         raise StageError(

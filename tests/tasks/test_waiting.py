@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
+from deployments.lab.clock import DURATIONS
 from tasks import wait as stage_module
 from tasks.attach import attach
 from tasks.build import build
@@ -19,7 +22,7 @@ from tasks.start import start
 from tasks.upload import upload
 from tasks.verify import deviations
 from tasks.wait import bounds_of, wait, wait_for_guest
-from tasks.watch import BOUNDS, Bounds, Sight
+from tasks.watch import BOUNDS, Bounds
 from tests.environments import Document, Place, brought_up, install, opened
 
 UBUNTU = "ubuntu-24.04.3-live-server-amd64.iso"
@@ -63,6 +66,16 @@ def test_an_installation_is_waited_for_to_its_marker(place: Place) -> None:
     assert outcome.detail.endswith(f", agent up, marker {digest[:12]} found")
 
 
+@contextmanager
+def timed(place: Place, **durations: float) -> Iterator[None]:
+    """A lab whose guests take time, in seconds times a thousand; as it was afterwards."""
+    place.lab.set_time(0.001, **durations)
+    try:
+        yield
+    finally:
+        place.lab.set_time(0, **{name: DURATIONS[name] for name in ("boot", "load", "install")})
+
+
 def test_the_phases_of_an_installation_are_told(place: Place) -> None:
     said: list[str] = []
 
@@ -73,60 +86,128 @@ def test_the_phases_of_an_installation_are_told(place: Place) -> None:
         if phase == "starting":
             place.lab.set_time(boot=0)
         elif phase == "installing":
-            place.lab.set_time(boot=1e9, install=0)
-        elif phase == "restarted":
-            place.lab.set_time(boot=0)
+            place.lab.set_time(install=0)
 
-    place.lab.set_time(0.001, boot=1e9, install=60_000)
     scope = Scope(emit=hear)
-    try:
-        with opened(place.write()) as here, scope():
+    with timed(place, boot=1e9, install=60_000), opened(place.write()) as here, scope():
+        begun(here)
+        with in_stage("n1", "wait"):
+            wait_for_guest(here, here.guest("n1"))
+
+    assert said[:2] == ["starting", "installing"]
+    assert said[2].endswith("waiting for the guest agent")
+
+
+def switched_anew(here: Session) -> None:
+    """Somebody stops the guest and starts it again."""
+    guest = here.guest("n1")
+    for verb in ("stop", "start"):
+        upid = here.client.post(f"/nodes/{guest.node}/qemu/{guest.vmid}/status/{verb}")
+        here.client.wait(upid)
+
+
+def test_a_guest_that_is_stopped_and_started_meanwhile_is_told_and_waited_for(
+    place: Place,
+) -> None:
+    said: list[str] = []
+    with timed(place, boot=0, install=60_000), opened(place.write()) as here:
+
+        def hear(event: Event) -> None:
+            said.append(event.detail.partition(",")[0])
+            if said[-1] == "installing":
+                place.lab.set_time(boot=1e9)
+                switched_anew(here)
+            elif said[-1] == "restarted":
+                place.lab.set_time(boot=0, install=0)
+
+        with Scope(emit=hear)():
             begun(here)
             with in_stage("n1", "wait"):
                 wait_for_guest(here, here.guest("n1"))
-    finally:
-        place.lab.set_time(0)
 
-    assert said[:3] == ["starting", "installing", "restarted"]
-    assert said[3].endswith("waiting for the guest agent")
+    assert "restarted" in said[said.index("installing") :]
+    assert said[-1].endswith("waiting for the guest agent")
 
 
-def test_an_installer_that_is_booted_again_and_again_is_noticed(place: Place) -> None:
-    with opened(place.write()) as here:
-        begun(here, boot="order=ide2;scsi0")
-        with pytest.raises(StageError, match="goes round in circles: n1 restarted 2 times") as loop:
-            wait.fn(here.run, "n1")
+def test_a_guest_that_is_stopped_and_started_again_and_again_is_noticed(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage_module, "SAY_AGAIN", 0.0)
+    with (
+        timed(place, boot=1e9),
+        opened(place.write()) as here,
+        Scope(emit=lambda _event: switched_anew(here))(),
+    ):
+        begun(here)
+        with (
+            in_stage("n1", "wait"),
+            pytest.raises(StageError, match="n1 was stopped and started 2 times") as loop,
+        ):
+            wait_for_guest(here, here.guest("n1"))
 
-    assert "is the disk before the ISO in the boot order" in (loop.value.advice or "")
+    assert "its tasks tell who stops and starts it" in (loop.value.advice or "")
     assert not loop.value.transient
 
 
-def test_an_installer_that_is_booted_again_within_its_process_is_noticed(
+def test_an_installer_that_is_booted_again_and_again_is_noticed(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The lab tells no counters of the install drive, so they stand here (MiB: read, written)."""
-    told = [(0, 0), (300, 0), (305, 9), (600, 900), (900, 900), (950, 1800), (1250, 1800)]
-    rows = iter(told)
-
-    def of(_status: dict[str, Any], at: float) -> Sight:
-        read, written = next(rows)
-        return Sight(at, True, 7, 0, written * 2**20, read * 2**20)
-
-    monkeypatch.setattr(Sight, "of", of)
+    """The ISO comes first, so the installer is what boots; the guest's process stays the same."""
+    monkeypatch.setattr(stage_module, "SAY_AGAIN", 0.0)
+    monkeypatch.setitem(BOUNDS, "anaconda", Bounds(total=60, quiet=60))
+    to_the_installer = {"boot": 0.0, "load": 1e9, "install": 1e9}
+    to_the_first_packages = {"load": 0.0, "install": 60_000.0}
+    to_the_firmware = {"boot": 1e9, "load": 0.0, "install": 0.0}
     said: list[str] = []
-    scope = Scope(emit=lambda event: said.append(event.detail))
-    place.lab.set_time(0.001, boot=1e9)
-    try:
-        with opened(place.write()) as here, scope():
-            begun(here)
-            with in_stage("n1", "wait"), pytest.raises(StageError) as loop:
-                wait_for_guest(here, here.guest("n1"))
-    finally:
-        place.lab.set_time(0)
+    seen = ["boot"]
+
+    def hear(event: Event) -> None:
+        """Where the guest stands still it goes on as soon as it has been looked at there."""
+        said.append(event.detail)
+        now = next(
+            row["phase"] for row in place.lab.snapshot()["running"] if row["vmid"] == place.vmid()
+        )
+        if now == seen[-1] == "boot":
+            place.lab.set_time(**to_the_installer)
+        elif now == seen[-1]:
+            early = event.detail.startswith("starting")
+            place.lab.set_time(**(to_the_first_packages if early else to_the_firmware))
+        seen.append(now)
+
+    scope = Scope(emit=hear)
+    with timed(place, boot=1e9), opened(place.write()) as here, scope():
+        begun(here, boot="order=ide2;scsi0")
+        with in_stage("n1", "wait"), pytest.raises(StageError) as loop:
+            wait_for_guest(here, here.guest("n1"))
 
     assert "the installer of n1 was booted 3 times, by what was read" in loop.value.message
-    assert "the disk does not boot and the firmware goes on to the ISO" in (loop.value.advice or "")
-    assert any(text.startswith("installing again, as it seems, 900 MiB written") for text in said)
+    advice = loop.value.advice or ""
+    assert "the disk does not boot and the firmware goes on to the ISO" in advice
+    assert "is the disk before the ISO in the boot order" in advice
+    assert not loop.value.transient
+    assert any(text.startswith("installing again, as it seems, 2 GiB written") for text in said)
+
+
+def test_a_system_that_hangs_after_its_installation_is_noticed(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From outside it looks as an installer that asks, so the advice names both."""
+    monkeypatch.setitem(BOUNDS, "anaconda", Bounds(total=60, quiet=0.3))
+
+    def hear(event: Event) -> None:
+        if event.detail.startswith("installing"):
+            place.lab.set_time(boot=1e9, install=0)
+
+    scope = Scope(emit=hear)
+    with timed(place, boot=0, install=60_000), opened(place.write()) as here, scope():
+        begun(here)
+        with in_stage("n1", "wait"), pytest.raises(StageError) as stuck:
+            wait_for_guest(here, here.guest("n1"))
+
+    assert "n1 is installing, 2 GiB written" in stuck.value.message
+    advice = stuck.value.advice or ""
+    assert "the installer waits for somebody to answer a question" in advice
+    assert "the installed system does not get as far as its SSH server" in advice
 
 
 def test_an_installer_that_asks_is_noticed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
