@@ -30,7 +30,10 @@ _COLOURS = {
     "failed": "red",
     "cancelled": "yellow",
     "waiting": "cyan",
+    "working": "cyan",
 }
+
+_UNDER_WAY = frozenset({"started", "waiting", "working"})
 
 _listener: ContextVar[Listener | None] = ContextVar("proxflow_listener", default=None)
 
@@ -106,11 +109,15 @@ class Board:
     def __call__(self, event: Event) -> None:
         """Take an event, from any thread."""
         with self._lock:
-            if event.state in {"started", "waiting"}:
-                self._running[event.node] = (event.stage, event.detail, time.monotonic())
+            if event.state in _UNDER_WAY:
+                stage, _, since = self._running.get(event.node, ("", "", 0.0))
+                if event.state == "started" or stage != event.stage:
+                    since = time.monotonic()
+                self._running[event.node] = (event.stage, event.detail, since)
             else:
                 self._running.pop(event.node, None)
-            if event.state != "started":
+            # Progress is in the live table, where there is one.
+            if event.state != "started" and not (event.state == "working" and self._live):
                 self._print(event)
 
     def _print(self, event: Event) -> None:

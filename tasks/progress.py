@@ -6,7 +6,7 @@ import time
 from typing import Final
 
 from blocks.units import human_size
-from tasks.stage import StageCancelled, stopping, waiting
+from tasks.stage import StageCancelled, stopping, working
 
 # What takes less is over before anybody could read it (seconds).
 QUIET: Final = 2.0
@@ -39,7 +39,7 @@ class Meter:
         tenth = done * 10 // total if total else 0
         if tenth > self._tenth or now - self._said >= LATEST:
             self._said, self._tenth = now, tenth
-            waiting(f"{job}: {amount(done, total)}" if done or total else job)
+            working(f"{job}: {amount(done, total)}" if done or total else job)
 
     def percent(self, job: str, percent: int) -> None:
         """The same where only a percentage is known."""

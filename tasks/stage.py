@@ -36,7 +36,9 @@ from blocks.proxmox.errors import ProxmoxError
 
 P = ParamSpec("P")
 
-EventState = Literal["started", "waiting", "done", "unchanged", "skipped", "failed", "cancelled"]
+EventState = Literal[
+    "started", "waiting", "working", "done", "unchanged", "skipped", "failed", "cancelled"
+]
 
 
 class RunRef(Model):
@@ -174,10 +176,19 @@ def in_stage(node: str, name: str) -> Iterator[None]:
 
 def waiting(detail: str) -> None:
     """Say what the running stage waits for; nothing happens outside a stage."""
+    _say("waiting", detail)
+
+
+def working(detail: str) -> None:
+    """Say how far the running stage is; nothing happens outside a stage."""
+    _say("working", detail)
+
+
+def _say(state: EventState, detail: str) -> None:
     where = _current.get()
     if where is not None:
         node, name = where
-        current_scope().emit(Event(node=node, stage=name, state="waiting", detail=detail))
+        current_scope().emit(Event(node=node, stage=name, state=state, detail=detail))
 
 
 def stopping() -> bool:

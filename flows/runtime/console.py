@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from prefect.logging.handlers import PrefectConsoleHandler
 
 _ENGINES = ("flow_engine.py", "task_engine.py")
+# Outcomes and warnings of stages, which are shown as events.
+_STAGES = "stage.py"
 # Said by the queues of events and log lines at the end; a run waits for them and says what is lost.
 _STILL_SENDING = "Still processing items"
 
@@ -21,7 +23,7 @@ class _OursOnly(logging.Filter):
             return False
         if record.filename in _ENGINES:
             return "running hook" in record.getMessage()
-        if record.getMessage().startswith(_STILL_SENDING):
+        if record.filename == _STAGES or record.getMessage().startswith(_STILL_SENDING):
             return False
         return not (record.exc_info and record.name.startswith("prefect"))
 

@@ -445,7 +445,7 @@ def test_a_long_job_says_how_far_it_is(
     with opened(manifest) as here, scope():
         media.task.fn(here.run, "n1")
 
-    said = [event.detail for event in events if event.state == "waiting"]
+    said = [event.detail for event in events if event.state == "working"]
     for job in (f"reading {UBUNTU}", f"rewriting {UBUNTU}", f"uploading {place.env}-ubuntu"):
         assert any(text.startswith(job) and "100 % of" in text for text in said), said
 

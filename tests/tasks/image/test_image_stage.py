@@ -381,7 +381,7 @@ def test_a_long_job_says_how_far_it_is(
     with building(place, wanted) as (here, template), scope():
         image.task.fn(here.run, template.label)
 
-    said = [event.detail for event in events if event.state == "waiting"]
+    said = [event.detail for event in events if event.state == "working"]
     for job in jobs:
         assert any(text.startswith(job) and "100 %" in text for text in said), said
 

@@ -120,7 +120,7 @@ def test_the_progress_of_the_import_is_said(place: Place, monkeypatch: pytest.Mo
         with Scope(emit=heard.append)(), in_stage("template", "configure"):
             configure.fn(here.run, "template")
 
-    said = [event.detail for event in heard if event.state == "waiting"]
+    said = [event.detail for event in heard if event.state == "working"]
     assert "importing the image into scsi0: 100 %" in said
 
 
