@@ -33,7 +33,7 @@ Only = Annotated[
 # The same bound for the command line and for runs that Prefect starts.
 Parallel = Annotated[
     int,
-    Parameter(help="How many nodes at once, at most.", validator=Number(gte=1)),
+    Parameter(help="How many guests at once, at most.", validator=Number(gte=1)),
     Field(ge=1),
 ]
 ContinueOnError = Annotated[

@@ -149,7 +149,7 @@ def faults_shown() -> Iterator[None]:
         fail(str(error), code=Exit.BAD_INPUT)
     except PreflightFailed as error:
         show_findings(error.findings)
-        fail("the cluster cannot take this environment; nothing was changed", code=Exit.BAD_INPUT)
+        fail("what is declared cannot be had here; nothing was changed", code=Exit.BAD_INPUT)
     except BadSettings as error:
         fail(error.message, error.advice, code=Exit.BAD_INPUT)
     except ProxmoxError as error:

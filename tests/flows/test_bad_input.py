@@ -217,7 +217,7 @@ def test_a_manifest_for_another_cluster(
     said = refused(place, run, "up", place.write(document))
 
     assert words.partition(";")[0] in said.err
-    assert "the cluster cannot take this environment; nothing was changed" in said.err
+    assert "what is declared cannot be had here; nothing was changed" in said.err
 
 
 def test_everything_that_the_cluster_lacks_is_said_in_one_go(place: Place, run: Commands) -> None:
