@@ -54,6 +54,8 @@ FILES = {
     "etc/hostname": "localhost\n",
     "etc/fstab": "LABEL=cloudroot / ext4 errors=remount-ro 0 1\n",
     "etc/apt/sources.list": f"deb [trusted=yes] http://{MIRROR}/ ./\n",
+    # As Debian's own images have it; without one cloud-init sets en_US.UTF-8, which is not there.
+    "etc/default/locale": "LANG=C.UTF-8\n",
     "etc/cloud/cloud.cfg.d/01_image.cfg": "apt: {preserve_sources_list: true}\n",
 }
 ARGUMENTS = "root=LABEL=cloudroot ro console=tty0 console=ttyS0,115200"
