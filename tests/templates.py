@@ -6,6 +6,7 @@ other test of the module's lab uses.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -152,12 +153,13 @@ class Golden:
         }
 
     def write(self, document: Document) -> Path:
-        """Write a manifest; its path."""
+        """Write a manifest, whole at once for those who read it meanwhile; its path."""
         self.place.folder.mkdir(parents=True, exist_ok=True)
         path = self.place.folder / f"{self.name}.yaml"
-        with path.open("w") as file:
+        draft = path.with_suffix(f".{threading.get_ident()}")
+        with draft.open("w") as file:
             YAML(typ="safe").dump(document, file)
-        return path
+        return draft.replace(path)
 
     def environment(self, recipe: Recipe) -> Environment:
         """As loading the manifest would give it."""
