@@ -18,7 +18,7 @@ from flows.opening import reading
 from flows.parameters import ClusterName, Json, Manifest, Only
 from flows.plan_text import counted
 from flows.removal import label_of
-from flows.terminal import command_line, faults_shown, out, print_json, show_notices
+from flows.terminal import command, command_line, faults_shown, out, print_json, show_notices
 from tasks.found import FoundGuest, all_guests, of_environment
 from tasks.survey import Survey, survey
 from tasks.template.seen import as_it_is
@@ -29,8 +29,8 @@ app = command_line("status", __doc__)
 class GuestStatus(Model):
     """One guest as it is.
 
-    ``state`` is absent, installing, ready, foreign, offline, or undeclared: the environment's by
-    its mark, and no longer in the manifest.
+    ``state`` is absent, installing, ready, foreign, offline, older (a generation of a template), or
+    undeclared: the environment's by its mark, and no longer in the manifest.
     """
 
     label: str
@@ -89,7 +89,7 @@ def undeclared(
             node=guest.row.node,
             name=guest.row.name,
             power=guest.row.status,
-            state="undeclared",
+            state="older" if _is_generation(guest) else "undeclared",
             run=guest.mark.run if guest.mark else None,
             differences=(
                 "an older generation" if _is_generation(guest) else "no longer in the manifest",
@@ -134,7 +134,7 @@ def main(
             table.add_column(column)
         for row in rows:
             table.add_row(
-                row.label,
+                row.name if row.state == "older" else row.label,
                 str(row.vmid),
                 row.node,
                 _power(row.power),
@@ -146,16 +146,17 @@ def main(
         out.print(table)
         out.print()
         out.print(f"[bold]{here.environment.name}[/] on {here.connection.label}: {counted(seen)}")
-        if strays:
-            out.print(_advice(strays, str(manifest)), markup=False, soft_wrap=True)
+        if lost := [stray for stray in strays if stray.state == "undeclared"]:
+            advice = _advice(lost, command("down", manifest, cluster))
+            out.print(advice, markup=False, soft_wrap=True)
 
 
-def _advice(strays: Sequence[GuestStatus], manifest: str) -> str:
+def _advice(strays: Sequence[GuestStatus], down: str) -> str:
     """How to be rid of guests that nobody declares; one at a time needs its node declared."""
     names = ", ".join(f"{stray.label} (VM {stray.vmid})" for stray in strays)
     return (
-        f"No longer in the manifest: {names}. `python -m flows.down {manifest}` removes them with "
-        "the whole environment; for them alone, put the node back and use `down --only NODE`."
+        f"No longer in the manifest: {names}. `{down}` removes them with all others; for them "
+        "alone, put them back into the manifest and use `down --only NAME`."
     )
 
 

@@ -38,6 +38,7 @@ from flows.terminal import (
     command,
     confirm,
     err,
+    fail,
     faults_shown,
     out,
     print_json,
@@ -47,6 +48,7 @@ from flows.terminal import (
     show_notices,
 )
 from flows.undo import undo_template
+from tasks.errors import StageError
 from tasks.findings import Finding, forbids, refuse
 from tasks.fleet import FleetResult, run_fleet
 from tasks.preflight import joined
@@ -119,7 +121,7 @@ def template(
         with running(manifest, cluster, options={"reconcile": reconcile}) as here:
             templates_only(here.environment)
             seen = surveyed(here.run)
-            planned = planned_summary(seen, chosen)
+            planned = planned_summary(seen, chosen, reconcile=reconcile)
             keep(here.environment, "plan", plan_markdown(seen, chosen), planned)
             pending = seen.pending(chosen, reconcile=reconcile)
             began = time.monotonic()
@@ -174,7 +176,8 @@ def make(
     own = sum(node.seconds for node in fleet.nodes if node.node == seen.template.label)
     elapsed = time.monotonic() - began
     cleaned = clean_clones(here, seen, fleet) if rollback else ()
-    errors, warnings = [], [*map(str, findings), *cleaned]
+    left = () if reconcile else seen.differing()
+    errors, warnings = [], [*map(str, findings), *left, *cleaned]
     recipe = require_recipe(here.environment)
     built = all(node.ok for node in fleet.nodes if node.node == seen.template.label)
     if "template" in chosen and built and is_published(recipe):
@@ -193,6 +196,7 @@ def make(
         fleet,
         chosen=chosen,
         preflight=preflight,
+        standing=seen.standing(seen.template),
         clone_seconds=max(0.0, elapsed - own),
         errors=errors,
         warnings=warnings,
@@ -225,7 +229,9 @@ def nothing_done(
         FleetResult(()),
         chosen=chosen,
         preflight=StageLine(name="preflight", status="unchanged", detail="nothing to check"),
+        standing=seen.standing(seen.template),
         clone_seconds=0.0,
+        warnings=seen.differing(),
         api_calls=here.client.calls.total(),
     )
 
@@ -257,7 +263,7 @@ def build(
         try:
             templates_only(here.environment)
             show_notices((*here.environment.notices, *here.client.notices))
-            seen = survey_template(here, datetime.now(UTC).date())
+            seen = _survey(here)
             pending = seen.pending(chosen, reconcile=reconcile)
             findings = tuple(seen.findings(chosen))
             if (dry_run or forbids(findings)) and "preflight" in pending:
@@ -271,7 +277,7 @@ def build(
                 )
                 findings = joined(findings, more)
             where = here.connection.label
-            err.print(plan_lines(seen, chosen))
+            err.print(plan_lines(seen, chosen, reconcile=reconcile))
             show_findings(refuse(findings))
             if dry_run:
                 if json:
@@ -300,6 +306,15 @@ def build(
         result = TemplateResult.model_validate(ended.result)
         show_result(result, manifest=str(manifest), cluster=cluster, json=json)
     raise SystemExit(int(Exit.DONE if ended.ok else Exit.FAILED))
+
+
+def _survey(here: Session) -> TemplateSurvey:
+    """Leaves with 2 where what the manifest names cannot be had: nothing was changed."""
+    try:
+        return survey_template(here, datetime.now(UTC).date())
+    except StageError as error:
+        code = Exit.FAILED if error.transient else Exit.BAD_INPUT
+        fail(error.message, error.advice, code=code)
 
 
 @app.command(name="import")

@@ -24,7 +24,9 @@ _SIGNS = {
 }
 
 
-def plan_lines(seen: TemplateSurvey, chosen: Sequence[str]) -> RenderableType:
+def plan_lines(
+    seen: TemplateSurvey, chosen: Sequence[str], *, reconcile: bool = False
+) -> RenderableType:
     """The plan: a line a guest, differences below, and a last line that counts."""
     lines: list[RenderableType] = []
     for guest in _touched(seen, chosen):
@@ -34,11 +36,12 @@ def plan_lines(seen: TemplateSurvey, chosen: Sequence[str]) -> RenderableType:
         lines.append(Text.from_markup(f"{head}  {where}  {escape(_said(seen, guest, chosen))}"))
         lines += [Text(f"    {text}") for text in _details(seen, guest)]
     lines.append(Text(""))
-    lines.append(Text.from_markup(f"[bold]Plan:[/] {planned_summary(seen, chosen)}"))
+    summary = planned_summary(seen, chosen, reconcile=reconcile)
+    lines.append(Text.from_markup(f"[bold]Plan:[/] {summary}"))
     return Group(*lines)
 
 
-def planned_summary(seen: TemplateSurvey, chosen: Sequence[str]) -> str:
+def planned_summary(seen: TemplateSurvey, chosen: Sequence[str], *, reconcile: bool = False) -> str:
     """``template to be built, 3 clones to be made, 1 clone there``, of what is asked for."""
     parts = [f"template {_template_words(seen, chosen)}"]
     if "clones" in chosen:
@@ -48,6 +51,9 @@ def planned_summary(seen: TemplateSurvey, chosen: Sequence[str]) -> str:
             parts.append(f"{count(made, 'clone')} to be made")
         if ready := states.count("ready"):
             parts.append(f"{count(ready, 'clone')} there")
+        if differing := sum(map(bool, seen.changes.values())):
+            what = "to be changed" if reconcile else "other than declared (--reconcile changes it)"
+            parts.append(f"{differing} of them {what}")
         if foreign := states.count("foreign"):
             parts.append(f"{count(foreign, 'number')} taken")
     return ", ".join(parts)
@@ -141,6 +147,7 @@ def _details(seen: TemplateSurvey, guest: Guest) -> list[str]:
     if guest.label == TEMPLATE:
         image = guest.image
         absent = seen.standing(guest) == "absent"
-        return [f"image {image.name} on {image.storage}"] if absent and image is not None else []
+        made_of = [f"image {image.name} on {image.storage}"] if absent and image is not None else []
+        return [*made_of, *seen.outdated]
     changes = seen.changes.get(guest.label, ())
     return [f"{change}" for change in changes]

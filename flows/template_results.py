@@ -15,6 +15,7 @@ from flows.markdown import folded
 from flows.results import GuestResult, guest_result
 from flows.template_stages import STAGES
 from tasks.fleet import FleetResult, NodeResult
+from tasks.template.seen import Standing
 
 Status = Literal["done", "unchanged", "skipped", "failed", "cancelled"]
 
@@ -25,6 +26,9 @@ _COLOURS = {
     "failed": "red",
     "cancelled": "yellow",
 }
+
+
+_KINDS = {"template": "green", "virtual machine": "dim", "not there": "dim"}
 
 
 class StageLine(Model):
@@ -45,6 +49,7 @@ class TemplateResult(Model):
     name: str
     vmid: int
     node: str
+    kind: Literal["template", "virtual machine", "not there"] = "template"
     stages: tuple[StageLine, ...] = ()
     clones: tuple[GuestResult, ...] = ()
     errors: tuple[str, ...] = ()
@@ -68,12 +73,16 @@ def template_result(
     *,
     chosen: Sequence[str],
     preflight: StageLine,
+    standing: Standing,
     clone_seconds: float,
     errors: Iterable[str] = (),
     warnings: Iterable[str] = (),
     api_calls: int = 0,
 ) -> TemplateResult:
-    """Put together what the stages said. ``clone_seconds``: wall time of all clones together."""
+    """Put together what the stages said.
+
+    ``standing``: of the template before the run. ``clone_seconds``: wall time of all clones.
+    """
     nodes = {node.node: node for node in fleet.nodes}
     own = nodes.get(template.label)
     results = tuple(
@@ -105,6 +114,7 @@ def template_result(
         name=template.name,
         vmid=template.vmid,
         node=template.node,
+        kind=_kind(lines, standing),
         stages=tuple(lines),
         clones=results,
         errors=(*failures, *errors),
@@ -169,7 +179,14 @@ def machine_table(result: TemplateResult) -> Table:
     table = Table(header_style="bold", box=None, pad_edge=False)
     for column in ("guest", "vmid", "node", "address", "result", "time"):
         table.add_column(column, justify="right" if column == "time" else "left")
-    table.add_row(escape(result.name), str(result.vmid), result.node, "", _kind(result), "")
+    table.add_row(
+        escape(result.name),
+        str(result.vmid),
+        result.node,
+        "",
+        f"[{_KINDS[result.kind]}]{result.kind}[/]",
+        "",
+    )
     for clone in result.clones:
         colour = _COLOURS.get(clone.state, "green")
         table.add_row(
@@ -191,11 +208,14 @@ def _ending(clone: GuestResult) -> str:
     return f"failed in {clone.failed_stage}" if clone.failed_stage else clone.state
 
 
-def _kind(result: TemplateResult) -> str:
-    for line in result.stages:
-        if line.name == "template" and line.status in {"done", "unchanged"}:
-            return "[green]template[/]"
-    return "[dim]template[/]" if result.clones else "[dim]virtual machine[/]"
+def _kind(
+    lines: Sequence[StageLine], standing: Standing
+) -> Literal["template", "virtual machine", "not there"]:
+    """What stands under the template's number when the stages have ended."""
+    well = {line.name for line in lines if line.status in {"done", "unchanged"}}
+    if standing == "ready" or "template" in well:
+        return "template"
+    return "virtual machine" if standing == "unfinished" or "create" in well else "not there"
 
 
 def result_markdown(result: TemplateResult) -> str:
@@ -212,7 +232,7 @@ def result_markdown(result: TemplateResult) -> str:
         "",
         "| guest | vmid | node | address | result | seconds |",
         "|---|---|---|---|---|---|",
-        f"| {result.name} | {result.vmid} | {result.node} | | template | |",
+        f"| {result.name} | {result.vmid} | {result.node} | | {result.kind} | |",
         *(
             f"| {c.label} | {c.vmid} | {c.node} | {c.address or ''} | {_ending(c)} "
             f"| {c.seconds:.1f} |"

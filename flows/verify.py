@@ -19,6 +19,7 @@ from flows.runtime import warm
 from flows.terminal import Exit, advise, command, command_line, faults_shown, out, print_json
 from flows.verified import Verified, verified, verified_markdown
 from tasks.fleet import run_fleet
+from tasks.masking import open_environment
 
 app = command_line("verify", __doc__)
 
@@ -68,6 +69,7 @@ def main(
     Changes nothing. Exit codes: 0 as declared, 1 failed to check, 2 bad input, 3 drift found.
     """
     with faults_shown():
+        environments_only(open_environment(manifest))
         warm()
         ended = run_locally(
             verify,

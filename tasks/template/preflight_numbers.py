@@ -99,9 +99,9 @@ def rebuild_findings(scope: Scope) -> list[Finding]:
         return []
     return [
         warning(
-            f"linked clones of the template are running: {', '.join(running)}; their generation "
-            "stays beside a new one, and they stay as they are",
-            "remove them, or make them full clones, to have the old generation retired",
+            f"linked clones of the template are running: {', '.join(running)}; they stay as they "
+            "are, and so does their generation where the storage needs it for them",
+            "remove them to have the old generation retired",
             guest=scope.template.label,
         )
     ]

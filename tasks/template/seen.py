@@ -21,6 +21,7 @@ from tasks.found import READERS, FoundGuest
 from tasks.image import image_digest
 from tasks.live import Live
 from tasks.session import Session
+from tasks.template.configure import outdated as outdated_template
 from tasks.template.generations import Generation, decide, find_generations
 from tasks.template.preflight import standing_findings
 from tasks.template.reconcile import differences
@@ -39,8 +40,8 @@ class TemplateSurvey:
 
     ``environment`` has the template under the number and name of the generation that the run is
     about; ``reason`` says why that one. ``lives`` and ``rows`` have the guests that exist, by
-    label. ``changes``: how finished clones differ from what is declared. ``generations``: what
-    there is of a template that is rebuilt.
+    label. ``changes``: how finished clones differ from what is declared, ``outdated``: how a
+    finished template does, in words. ``generations``: what there is of one that is rebuilt.
     """
 
     environment: Environment
@@ -50,6 +51,16 @@ class TemplateSurvey:
     rows: dict[str, GuestRow]
     changes: dict[str, tuple[Change, ...]]
     generations: tuple[Generation, ...] = ()
+    outdated: tuple[str, ...] = ()
+
+    def differing(self) -> tuple[str, ...]:
+        """What a run without ``reconcile`` leaves as it is although it differs, a line each."""
+        clones = tuple(
+            f"{label} differs from the manifest and stays as it is; --reconcile changes it"
+            for label, changes in self.changes.items()
+            if changes
+        )
+        return (*self.outdated, *clones)
 
     @property
     def template(self) -> Guest:
@@ -152,7 +163,10 @@ def survey_template(here: Session, today: date) -> TemplateSurvey:
     seen = TemplateSurvey(environment, inventory, reason, lives, rows, {}, generations)
     finished = [clone for clone in seen.clones if seen.standing(clone) == "ready"]
     changes = {clone.label: differences(here, clone, lives[clone.label]) for clone in finished}
-    return replace(seen, changes=changes)
+    outdated: tuple[str, ...] = ()
+    if seen.standing(seen.template) == "ready":
+        outdated = outdated_template(here, seen.template, lives[TEMPLATE])
+    return replace(seen, changes=changes, outdated=outdated)
 
 
 def require_recipe(environment: Environment) -> Recipe:
