@@ -69,7 +69,7 @@ def test_a_rebuild_leaves_the_generation_of_running_linked_clones_where_it_is(
 
     warnings = "\n".join(said.json()["warnings"])
     assert f"linked clones of the template are running: c1-{golden.place.number}" in warnings
-    assert "remove them, or make them full clones" in warnings
+    assert "remove them to have the old generation retired" in warnings
     after = golden.place.lab.snapshot()
     assert {str(old), str(old + 1), str(clone)} <= set(after["guests"])
     assert clone in {row["vmid"] for row in after["running"]}
