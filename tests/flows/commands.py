@@ -6,6 +6,7 @@ import importlib
 import json
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 import pytest
 from prefect.client.orchestration import get_client
@@ -36,11 +37,20 @@ class Said:
         return json.loads(self.out)
 
 
+_earlier: set[UUID] = set()
+
+
+def runs_of_this_test() -> frozenset[UUID]:
+    """Task runs since the test got its commands; those of other tests may be on other servers."""
+    return task_runs_of_this_process() - _earlier
+
+
 class Commands:
     """``run("up", manifest, "--yes")`` is ``python -m flows.up manifest --yes``."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
+        _earlier.update(task_runs_of_this_process())
 
     def __call__(self, name: str, *words: object) -> Said:
         """Call a command; whatever it raises beside its exit is a failure of the test."""
@@ -72,7 +82,7 @@ def flow_run(run_id: str) -> FlowRun:
 
 def states(run_id: str) -> dict[str, str]:
     """Task run name to state name, of the flow run of a run id."""
-    settle(task_runs_of_this_process())
+    settle(runs_of_this_test())
     found = flow_run(run_id)
     with get_client(sync_client=True) as client:
         runs = client.read_task_runs(

@@ -9,9 +9,8 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import LogFilter
 
 from flows.runtime.history import settle
-from tasks.stage import task_runs_of_this_process
 from tests.environments import Document, Place
-from tests.flows.commands import Commands, flow_run, states
+from tests.flows.commands import Commands, flow_run, runs_of_this_test, states
 
 HASH = "$6$proxflowsalt$Zx1yW0vU9tS8rQ7pO6nM5lK4jI3hG2fE1dC0bA"
 OTHER_HASH = "$6$anothersalt$aB1cD2eF3gH4iJ5kL6mN7oP8qR9sT0uV1wX2yZ"
@@ -33,7 +32,7 @@ def with_secrets(place: Place) -> Document:
 
 def everything_prefect_knows(run_id: str) -> str:
     """Flow run, task runs, logs and artifacts of a run, as the API gives them."""
-    assert settle(task_runs_of_this_process()) == 0
+    assert settle(runs_of_this_test()) == 0
     found = flow_run(run_id)
     names = states(run_id)
     with get_client(sync_client=True) as client:
