@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import re
-from ipaddress import IPv4Address, IPv6Address, ip_interface, ip_network
+from ipaddress import (
+    IPv4Address,
+    IPv4Interface,
+    IPv6Address,
+    IPv6Interface,
+    ip_interface,
+    ip_network,
+)
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, IPvAnyAddress, WithJsonSchema
@@ -14,12 +21,12 @@ _LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 _TAG = re.compile(r"[a-z0-9_][a-z0-9_.+-]*")
 _MAC = re.compile(r"[0-9A-F]{2}(?::[0-9A-F]{2}){5}")
 _CHECKSUM = re.compile(r"(?:sha256:)?(?P<hex>[0-9A-Fa-f]{64})")
-_URL = re.compile(r"https?://[^\s/@?#]+/[^\s#]*")
+URL = re.compile(r"https?://[^\s/@?#]+/[^\s#]*")
 _STORAGE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 _BRIDGE = re.compile(r"[A-Za-z0-9_.-]{1,15}")
 # These would end a value in a property string of Proxmox VE, or the line that it is on.
 _UNFIT = re.compile(r"[,\x00-\x1f\x7f]")
-_SLOT = re.compile(r"scsi(?:[12]?[0-9]|30)|virtio(?:[0-9]|1[0-5])|sata[0-5]|ide[0-3]")
+DISK_SLOT = re.compile(r"scsi(?:[12]?[0-9]|30)|virtio(?:[0-9]|1[0-5])|sata[0-5]|ide[0-3]")
 
 DNS_RULE = "use letters, digits and dashes, at most 63, no dash at either end"
 
@@ -82,7 +89,7 @@ def _mac(text: str) -> str:
 def _slot(text: str) -> str:
     if text in {"ide2", "ide3"}:
         raise ValueError("is kept for the installation drives; use another slot, such as scsi1")
-    if not _SLOT.fullmatch(text):
+    if not DISK_SLOT.fullmatch(text):
         raise ValueError("is no disk slot; use scsi0 to scsi30, virtio0 to 15, sata0 to 5, ide0, 1")
     return text
 
@@ -144,6 +151,16 @@ def _address(value: Any) -> Any:
     return value.strip()
 
 
+def refuse_reserved(address: IPv4Interface | IPv6Interface) -> None:
+    """Refuse what no host of a network can have. Raises ValueError."""
+    network = address.network
+    if network.prefixlen < network.max_prefixlen - 1:
+        if address.ip == network.network_address:
+            raise ValueError(f"is the address of the network {network} itself; choose one inside")
+        if address.version == 4 and address.ip == network.broadcast_address:
+            raise ValueError(f"is the broadcast address of the network {network}")
+
+
 def _interface(text: Any) -> Any:
     if not isinstance(text, str) or "/" not in text or "%" in text:
         raise ValueError("needs its prefix length, such as 10.0.0.11/24")
@@ -151,12 +168,7 @@ def _interface(text: Any) -> Any:
         address = ip_interface(text.strip())
     except ValueError:
         raise ValueError("is no address with a prefix length, such as 10.0.0.11/24") from None
-    network = address.network
-    if network.prefixlen < network.max_prefixlen - 1:
-        if address.ip == network.network_address:
-            raise ValueError(f"is the address of the network {network} itself; choose one inside")
-        if address.version == 4 and address.ip == network.broadcast_address:
-            raise ValueError(f"is the broadcast address of the network {network}")
+    refuse_reserved(address)
     return str(address)
 
 
@@ -216,7 +228,7 @@ def _iso_origin(text: str) -> str:
     origin = text.strip()
     if not origin:
         raise ValueError("is empty; write the path of an ISO, or its URL")
-    if "://" in origin and not _URL.fullmatch(origin):
+    if "://" in origin and not URL.fullmatch(origin):
         raise ValueError("is no URL of an ISO; write https://HOST/PATH, without a password in it")
     return origin
 

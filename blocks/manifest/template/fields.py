@@ -8,14 +8,13 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, WithJsonSchema
 
+from blocks.manifest.fields import DISK_SLOT, URL, refuse_reserved
 from blocks.manifest.guest import Digest
 
-_URL = re.compile(r"https?://[^\s/@?#]+/[^\s#]*")
 _DIGEST = re.compile(r"(?:(?P<algorithm>[A-Za-z0-9-]+)[:=])?(?P<hex>[0-9A-Fa-f]+)")
 _PCI = re.compile(r"(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?")
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 _CRYPT = re.compile(r"\$[a-z0-9]{1,8}\$[^\s:]{8,}")
-_SLOT = re.compile(r"scsi(?:[12]?[0-9]|30)|virtio(?:[0-9]|1[0-5])|sata[0-5]|ide[0-3]")
 _DRIVE = re.compile(r"ide[0-3]|sata[0-5]|scsi(?:[12]?[0-9]|30)")
 _HEX_DIGITS = {"sha256": 64, "sha512": 128}
 _RANGE = re.compile(r"(?P<first>\d{1,9})\s*(?:-|\.\.)\s*(?P<last>\d{1,9})")
@@ -73,7 +72,7 @@ def _digest_text(text: str) -> str:
 
 
 def _web_url(text: str) -> str:
-    if not _URL.fullmatch(text.strip()):
+    if not URL.fullmatch(text.strip()):
         raise ValueError("is no URL; write https://HOST/PATH, without a password in it")
     return text.strip()
 
@@ -113,7 +112,7 @@ def _crypt(secret: SecretStr) -> SecretStr:
 
 
 def _slot(text: str) -> str:
-    if not _SLOT.fullmatch(text):
+    if not DISK_SLOT.fullmatch(text):
         raise ValueError("is no disk slot; use scsi0 to scsi30, virtio0 to 15, sata0 to 5, ide0..3")
     return text
 
@@ -139,14 +138,7 @@ def _address(version: int, words: tuple[str, ...], example: str) -> Any:
         if found.version != version:
             other = "address6" if version == 4 else "address"
             raise ValueError(f"is an IPv{found.version} address; write it under '{other}'")
-        network = found.network
-        if network.prefixlen < network.max_prefixlen - 1:
-            if found.ip == network.network_address:
-                raise ValueError(
-                    f"is the address of the network {network} itself; choose one inside"
-                )
-            if version == 4 and found.ip == network.broadcast_address:
-                raise ValueError(f"is the broadcast address of the network {network}")
+        refuse_reserved(found)
         return str(found)
 
     return check
