@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.spinner import Spinner
 from rich.table import Table
 
+from flows.terminal import STATE_COLOURS
 from tasks.stage import Event
 
 Listener = Callable[[Event], None]
@@ -23,16 +24,6 @@ Listener = Callable[[Event], None]
 _REMIND = 20.0
 # Seconds between two looks of the live table.
 _REFRESH = 0.125
-_COLOURS = {
-    "done": "green",
-    "unchanged": "dim",
-    "skipped": "dim",
-    "failed": "red",
-    "cancelled": "yellow",
-    "waiting": "cyan",
-    "working": "cyan",
-}
-
 _UNDER_WAY = frozenset({"started", "waiting", "working"})
 
 _listener: ContextVar[Listener | None] = ContextVar("proxflow_listener", default=None)
@@ -121,7 +112,7 @@ class Board:
                 self._print(event)
 
     def _print(self, event: Event) -> None:
-        colour = _COLOURS.get(event.state, "")
+        colour = STATE_COLOURS.get(event.state, "")
         seconds = f"{event.seconds:5.1f} s" if event.seconds >= 0.05 else "       "
         self._console.print(
             f"[dim]{self._clock()}[/] {escape(event.node):<12} {event.stage:<9} "

@@ -6,14 +6,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from flows.results import GuestResult, UpResult
-
-_STATES = {
-    "done": "green",
-    "unchanged": "dim",
-    "skipped": "dim",
-    "failed": "red",
-    "cancelled": "yellow",
-}
+from flows.terminal import STATE_COLOURS
 
 
 def result_table(result: UpResult) -> Table:
@@ -22,7 +15,7 @@ def result_table(result: UpResult) -> Table:
     for column in ("guest", "vmid", "node", "address", "result", "time", "stages"):
         table.add_column(column, justify="right" if column == "time" else "left")
     for guest in result.guests:
-        colour = _STATES.get(guest.state, "green")
+        colour = STATE_COLOURS.get(guest.state, "green")
         table.add_row(
             guest.label,
             str(guest.vmid),

@@ -119,10 +119,9 @@ def main(
     """
     with faults_shown(), reading(manifest, cluster, only) as here:
         show_notices(here.client.notices)
-        environment = here.environment
-        if environment.recipe is not None:
-            environment = as_it_is(here.client, read_inventory(here.client), environment)
-        seen = survey(here.client, environment, cluster=here.connection.label)
+        inventory = read_inventory(here.client)
+        environment = as_it_is(here.client, inventory, here.environment)
+        seen = survey(here.client, environment, cluster=here.connection.label, inventory=inventory)
         rows = [guest_status(guest, seen) for guest in environment.guests]
         strays = () if only else undeclared(here.client, environment, seen.inventory)
         rows.extend(strays)

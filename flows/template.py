@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 from uuid import uuid4
 
-from cyclopts import App, Parameter
+from cyclopts import Parameter
 from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.states import Completed, Failed
@@ -36,6 +36,7 @@ from flows.terminal import (
     Exit,
     advise,
     command,
+    command_line,
     confirm,
     err,
     fail,
@@ -59,7 +60,7 @@ from tasks.template.preflight import check_template
 from tasks.template.seen import TemplateSurvey, require_recipe, survey_template
 from tasks.template.stages import is_published, publish, surveyed, template_preflight
 
-app = App(name="python -m flows.template", help=__doc__, help_format="plaintext", version_flags=[])
+app = command_line("template", __doc__)
 
 Recipe = Annotated[
     Path, Parameter(help="The template's file, such as TEMPLATE.yaml.", show_default=False)

@@ -14,18 +14,11 @@ from blocks.words import count
 from flows.markdown import folded
 from flows.results import GuestResult, guest_result
 from flows.template_stages import STAGES
+from flows.terminal import STATE_COLOURS
 from tasks.fleet import FleetResult, NodeResult
 from tasks.template.seen import Standing
 
 Status = Literal["done", "unchanged", "skipped", "failed", "cancelled"]
-
-_COLOURS = {
-    "done": "green",
-    "unchanged": "dim",
-    "skipped": "dim",
-    "failed": "red",
-    "cancelled": "yellow",
-}
 
 
 _KINDS = {"template": "green", "virtual machine": "dim", "not there": "dim"}
@@ -154,7 +147,7 @@ def _clones_line(clones: Sequence[GuestResult], seconds: float) -> StageLine:
 
 
 def _counted(states: Sequence[str], noun: str) -> str:
-    found = [(states.count(state), state) for state in _COLOURS]
+    found = [(states.count(state), state) for state in STATE_COLOURS]
     parts = [f"{number} {state}" for number, state in found if number]
     if parts and noun:
         first, _, rest = parts[0].partition(" ")
@@ -168,7 +161,7 @@ def stage_table(result: TemplateResult) -> Table:
     for column in ("stage", "result", "time", "what"):
         table.add_column(column, justify="right" if column == "time" else "left")
     for line in result.stages:
-        coloured = f"[{_COLOURS[line.status]}]{line.status}[/]"
+        coloured = f"[{STATE_COLOURS[line.status]}]{line.status}[/]"
         words = escape(line.detail.partition("\n")[0])
         table.add_row(line.name, coloured, _seconds(line.seconds), words)
     return table
@@ -188,7 +181,7 @@ def machine_table(result: TemplateResult) -> Table:
         "",
     )
     for clone in result.clones:
-        colour = _COLOURS.get(clone.state, "green")
+        colour = STATE_COLOURS.get(clone.state, "green")
         table.add_row(
             escape(clone.label),
             str(clone.vmid),

@@ -69,6 +69,17 @@ sys.stdout, sys.stderr = _open_stream(sys.stdout), _open_stream(sys.stderr)
 out = Results(highlight=False, width=_width(sys.stdout))
 err = Talk(stderr=True, highlight=False, width=_width(sys.stderr))
 
+# How the states of stages and guests look, in this order where they are counted.
+STATE_COLOURS = {
+    "done": "green",
+    "unchanged": "dim",
+    "skipped": "dim",
+    "failed": "red",
+    "cancelled": "yellow",
+    "waiting": "cyan",
+    "working": "cyan",
+}
+
 POLICY = "PROXFLOW_CONFIRM"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from blocks.manifest.guest import Guest
@@ -24,14 +24,18 @@ def install_boot(guest: Guest) -> tuple[str, ...]:
     return (*guest.boot, INSTALL_DRIVE)
 
 
+def writes_drive(params: Iterable[str]) -> bool:
+    """Whether a key among these is of a bus that CD drives are on."""
+    return any(key.startswith(("ide", "sata", "scsi")) for key in params)
+
+
 def in_turn(params: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
     """The writes of a configuration, so that its boot order is in the end as given.
 
     A write to a CD drive that is not in the boot order appends it there, and which of several keys
     of one call is taken first is left to chance: the order goes into a call of its own, the last.
     """
-    drives = any(key.startswith(("ide", "sata", "scsi")) for key in params)
-    if "boot" not in params or not drives:
+    if "boot" not in params or not writes_drive(params):
         return (dict(params),) if params else ()
     rest = {key: value for key, value in params.items() if key != "boot"}
     return (rest, {"boot": params["boot"]})

@@ -20,7 +20,7 @@ from blocks.proxmox.errors import AlreadyExists, NotFound, ProxmoxError
 from blocks.proxmox.inventory import Inventory, find_guest, guest_path, read_inventory
 from tasks.cloudinit.snippets import FoundSnippet, all_snippets, delete_snippet
 from tasks.destroy import Target, delete_seed, drives_with, refuse_known_users, remove
-from tasks.drives import in_turn
+from tasks.drives import in_turn, writes_drive
 from tasks.found import (
     FoundGuest,
     FoundSeed,
@@ -37,7 +37,6 @@ from tasks.journal import Entry, close_journal, read_journal
 # A seed ISO is copied in no time; a long copy is somebody else's.
 SETTLE_SECONDS = 600.0
 SETTLE_COPY_SECONDS = 30.0
-_DRIVES = ("ide", "sata", "scsi")
 
 
 class Undone(Model):
@@ -294,7 +293,7 @@ def set_back(client: Client, env: str, entry: Entry) -> tuple[list[str], list[st
     before = {k: v for k, v in entry.before.items() if k not in left and now.get(k) != v}
     values: dict[str, Any] = {k: v for k, v in before.items() if v is not None}
     boot = entry.before.get("boot")
-    if boot is not None and "boot" not in left and any(k.startswith(_DRIVES) for k in values):
+    if boot is not None and "boot" not in left and writes_drive(values):
         values["boot"] = boot  # an ISO put back is appended to the order (12b-hardware-running)
     added = [k for k, v in before.items() if v is None and k in now]
     digest = {"digest": now["digest"]} if "digest" in now else {}

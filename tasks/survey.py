@@ -89,12 +89,13 @@ def chosen(environment: Environment, only: Sequence[str] | None) -> Environment:
     return environment.model_copy(update={"guests": guests})
 
 
-def survey(client: Client, environment: Environment, *, cluster: str | None = None) -> Survey:
-    """Read the cluster and plan. One call, and one for each declared guest that exists.
+def read_declared(
+    client: Client, environment: Environment, inventory: Inventory
+) -> tuple[dict[str, GuestRow], dict[str, Live]]:
+    """The declared guests that exist, by label: their rows, and what of them can be read.
 
-    Raises ProxmoxError where the cluster cannot be read.
+    One call for each, several at once. Raises ProxmoxError.
     """
-    inventory = read_inventory(client)
     by_id = {row.vmid: row for row in inventory.guests}
     rows = {g.label: by_id[g.vmid] for g in environment.guests if g.vmid in by_id}
     online = {node.name for node in inventory.nodes if node.online}
@@ -107,7 +108,22 @@ def survey(client: Client, environment: Environment, *, cluster: str | None = No
 
     with ThreadPoolExecutor(READERS) as pool:
         lives = dict(zip(rows, pool.map(read, rows.values()), strict=True))
-    found = {label: live for label, live in lives.items() if live is not None}
+    return rows, {label: live for label, live in lives.items() if live is not None}
+
+
+def survey(
+    client: Client,
+    environment: Environment,
+    *,
+    cluster: str | None = None,
+    inventory: Inventory | None = None,
+) -> Survey:
+    """Read the cluster and plan. One call, and one for each declared guest that exists.
+
+    ``inventory``: where it was read just now. Raises ProxmoxError where the cluster cannot be read.
+    """
+    inventory = inventory or read_inventory(client)
+    rows, found = read_declared(client, environment, inventory)
     configs = {environment.guest(label).vmid: live.config for label, live in found.items()}
     plan = make_plan(environment, inventory, configs, cluster=cluster)
     return Survey(environment, inventory, plan, found, rows)

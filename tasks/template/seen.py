@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import date
 from typing import Literal
@@ -13,14 +12,14 @@ from blocks.manifest.guest import Guest
 from blocks.manifest.plans import Change
 from blocks.manifest.recipe import TEMPLATE, Recipe
 from blocks.proxmox.client import Client
-from blocks.proxmox.errors import NotFound, PermissionDenied
-from blocks.proxmox.inventory import GuestRow, Inventory, guest_config, read_inventory
+from blocks.proxmox.inventory import GuestRow, Inventory, read_inventory
 from blocks.proxmox.properties import parse_tags
 from tasks.findings import Finding
-from tasks.found import READERS, FoundGuest
+from tasks.found import FoundGuest
 from tasks.image import image_digest
 from tasks.live import Live
 from tasks.session import Session
+from tasks.survey import read_declared
 from tasks.template.configure import outdated as outdated_template
 from tasks.template.generations import Generation, decide, find_generations
 from tasks.template.preflight import standing_findings
@@ -147,19 +146,7 @@ def survey_template(here: Session, today: date) -> TemplateSurvey:
         decision = decide(recipe, generations, digest, today, taken=taken)
         reason, template = decision.reason, decision.guest
     environment = with_template(here.environment, template)
-    by_id = {row.vmid: row for row in inventory.guests}
-    rows = {g.label: by_id[g.vmid] for g in environment.guests if g.vmid in by_id}
-    online = {node.name for node in inventory.nodes if node.online}
-
-    def read(row: GuestRow) -> Live | None:
-        try:
-            return Live(guest_config(here.client, row)) if row.node in online else None
-        except (NotFound, PermissionDenied):
-            return None
-
-    with ThreadPoolExecutor(READERS) as pool:
-        read_all = dict(zip(rows, pool.map(read, rows.values()), strict=True))
-    lives = {label: live for label, live in read_all.items() if live is not None}
+    rows, lives = read_declared(here.client, environment, inventory)
     seen = TemplateSurvey(environment, inventory, reason, lives, rows, {}, generations)
     finished = [clone for clone in seen.clones if seen.standing(clone) == "ready"]
     changes = {clone.label: differences(here, clone, lives[clone.label]) for clone in finished}

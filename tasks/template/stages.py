@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from blocks.manifest.guest import Guest
 from blocks.manifest.mark import marked
-from blocks.manifest.recipe import Recipe
+from blocks.manifest.recipe import Alias, Recipe
 from blocks.proxmox.inventory import read_inventory
 from tasks.findings import Finding, refuse
 from tasks.live import Live, config_path, unless_changed
@@ -53,7 +53,7 @@ def template_preflight(
 
 def is_published(recipe: Recipe) -> bool:
     """Whether a new generation is to be made known, or makes an older one superfluous."""
-    return recipe.rebuild.when != "never" or recipe.alias != type(recipe.alias)()
+    return recipe.rebuild.when != "never" or recipe.alias != Alias()
 
 
 @stage("publish", retries=3)
