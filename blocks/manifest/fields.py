@@ -158,7 +158,9 @@ def refuse_reserved(address: IPv4Interface | IPv6Interface) -> None:
         if address.ip == network.network_address:
             raise ValueError(f"is the address of the network {network} itself; choose one inside")
         if address.version == 4 and address.ip == network.broadcast_address:
-            raise ValueError(f"is the broadcast address of the network {network}")
+            raise ValueError(
+                f"is the broadcast address of the network {network}; choose one inside"
+            )
 
 
 def _interface(text: Any) -> Any:

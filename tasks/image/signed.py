@@ -132,7 +132,10 @@ def _gpgv(folder: Path, names: list[str]) -> list[list[str]]:
     except FileNotFoundError:
         raise _no_gpgv() from None
     except subprocess.TimeoutExpired:
-        raise StageError(f"gpgv did not end within {_SECONDS:.0f} s") from None
+        raise StageError(
+            f"gpgv did not end within {_SECONDS:.0f} s",
+            advice="look whether this machine is overloaded, and whether the keyring can be read",
+        ) from None
     lines = ended.stdout.decode(errors="replace").splitlines()
     return [line.split()[1:] for line in lines if line.startswith("[GNUPG:] ")]
 
