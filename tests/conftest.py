@@ -9,6 +9,8 @@ from collections.abc import Generator, Iterator
 import pytest
 from hypothesis import settings
 
+from tests.history import begin_test
+
 # A job in the background of a shell ignores SIGINT, and so would every process that a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -16,6 +18,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # How long an example takes says something about the machine, not about the code.
 settings.register_profile("proxflow", deadline=None)
 settings.load_profile("proxflow")
+
+
+def pytest_runtest_setup() -> None:
+    """What ran before is the business of other tests."""
+    begin_test()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -6,7 +6,6 @@ import importlib
 import json
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
 
 import pytest
 from prefect.client.orchestration import get_client
@@ -16,7 +15,7 @@ from prefect.client.schemas.sorting import FlowRunSort
 
 from flows.environment import run_id_of
 from flows.runtime.history import settle
-from tasks.stage import task_runs_of_this_process
+from tests.history import runs_of_this_test
 
 
 @dataclass(frozen=True)
@@ -37,20 +36,11 @@ class Said:
         return json.loads(self.out)
 
 
-_earlier: set[UUID] = set()
-
-
-def runs_of_this_test() -> frozenset[UUID]:
-    """Task runs since the test got its commands; those of other tests may be on other servers."""
-    return task_runs_of_this_process() - _earlier
-
-
 class Commands:
     """``run("up", manifest, "--yes")`` is ``python -m flows.up manifest --yes``."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
-        _earlier.update(task_runs_of_this_process())
 
     def __call__(self, name: str, *words: object) -> Said:
         """Call a command; whatever it raises beside its exit is a failure of the test."""

@@ -10,7 +10,8 @@ from prefect.client.schemas.filters import LogFilter
 
 from flows.runtime.history import settle
 from tests.environments import Document, Place
-from tests.flows.commands import Commands, flow_run, runs_of_this_test, states
+from tests.flows.commands import Commands, flow_run, states
+from tests.history import runs_of_this_test
 
 HASH = "$6$proxflowsalt$Zx1yW0vU9tS8rQ7pO6nM5lK4jI3hG2fE1dC0bA"
 OTHER_HASH = "$6$anothersalt$aB1cD2eF3gH4iJ5kL6mN7oP8qR9sT0uV1wX2yZ"

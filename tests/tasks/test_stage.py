@@ -24,9 +24,9 @@ from tasks.stage import (
     pause,
     skipped,
     stage,
-    task_runs_of_this_process,
     waiting,
 )
+from tests.history import runs_of_this_test
 
 RUN = RunRef(manifest="/srv/shop.yaml", env="shop", run_id="0123abcd")
 
@@ -50,7 +50,7 @@ def in_flow(act: Callable[[], Any]) -> Any:
 
 def recorded(name: str) -> TaskRun:
     """The task run of this name as Prefect has it once everything has been sent."""
-    assert settle(task_runs_of_this_process()) == 0
+    assert settle(runs_of_this_test()) == 0
     with get_client(sync_client=True) as client:
         return next(run for run in client.read_task_runs(limit=200) if run.name == name)
 
