@@ -1,4 +1,4 @@
-"""Disk images as sparse files: raw, or a qcow2 header, each with a mark of what is installed.
+"""Disk images as sparse files: raw, or an empty qcow2, each with a mark of what is installed.
 
 The mark (JSON behind a magic word, 8 KiB into the file) travels with every copy of the image: it
 says which system was installed or from which image the disk was made.
@@ -11,7 +11,7 @@ import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from deployments.lab.files import partial_path
 
@@ -19,7 +19,12 @@ QCOW2_MAGIC = b"QFI\xfb"
 _MARK_OFFSET = 8192
 _MARK_MAGIC = b"LABDISK1"
 _MARK_LIMIT = 64 * 1024
-_QCOW2_FILE_BYTES = 196_640
+# An empty qcow2 image: header, table of the blocks of reference counts, one such block, each in a
+# cluster, and behind them a table with a word for each 512 MiB of the disk.
+_CLUSTER_BITS = 16
+_CLUSTER = 1 << _CLUSTER_BITS
+_COUNT_TABLE, _COUNT_BLOCK, _L1_TABLE = _CLUSTER, 2 * _CLUSTER, 3 * _CLUSTER
+_L1_ENTRY_COVERS = _CLUSTER * _CLUSTER // 8
 EFI_BYTES = 540_672
 CLOUDINIT_BYTES = 4 << 20
 TPM_BYTES = 4 << 20
@@ -49,7 +54,9 @@ def create_image(file: Path, fmt: str, size: int, backing: str = "") -> None:
     with partial.open("wb") as handle:
         if fmt == "qcow2":
             handle.write(qcow2_header(size, backing))
-            handle.truncate(_QCOW2_FILE_BYTES)
+            handle.seek(_COUNT_TABLE)
+            handle.write(struct.pack(">Q", _COUNT_BLOCK))
+            _write_size_tables(handle, size)
         else:
             handle.truncate(size)
     partial.replace(file)
@@ -58,10 +65,28 @@ def create_image(file: Path, fmt: str, size: int, backing: str = "") -> None:
 def qcow2_header(size: int, backing: str = "") -> bytes:
     """A version 3 header for a virtual disk of ``size`` bytes."""
     name = backing.encode()
+    entries = _l1_entries(size)
+    tables = (0, entries, _L1_TABLE, _COUNT_TABLE, 1, 0, 0)
     header = struct.pack(
-        ">4sIQIIQ", QCOW2_MAGIC, 3, 104 if name else 0, len(name), 16, size
-    ) + bytes(72)
-    return header[:100] + struct.pack(">I", 104) + name
+        ">4sIQIIQIIQQIIQ",
+        *(QCOW2_MAGIC, 3, 104 if name else 0, len(name), _CLUSTER_BITS, size),
+        *tables,
+    )
+    # No features; reference counts of 1 << 4 bits; the length of the header.
+    return header + bytes(24) + struct.pack(">II", 4, 104) + name
+
+
+def _l1_entries(size: int) -> int:
+    return -(-size // _L1_ENTRY_COVERS)
+
+
+def _write_size_tables(handle: BinaryIO, size: int) -> None:
+    """The tables that depend on the size; the file ends where that of ``qemu-img create`` does."""
+    entries = _l1_entries(size)
+    used = 3 + -(-8 * entries // _CLUSTER)
+    handle.seek(_COUNT_BLOCK)
+    handle.write(struct.pack(">H", 1) * used)
+    handle.truncate(_L1_TABLE + 8 * entries)
 
 
 def inspect_image(file: Path, fmt: str) -> ImageInfo:
@@ -87,7 +112,8 @@ def resize_image(file: Path, fmt: str, size: int) -> None:
     with file.open("r+b") as handle:
         if fmt == "qcow2":
             handle.seek(24)
-            handle.write(struct.pack(">Q", size))
+            handle.write(struct.pack(">QII", size, 0, _l1_entries(size)))
+            _write_size_tables(handle, size)
         else:
             handle.truncate(size)
 
