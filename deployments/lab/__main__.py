@@ -1,4 +1,4 @@
-"""Command line of the lab: ``python -m deployments.lab [serve|start|stop|status|reset]``."""
+"""Command line of the lab: ``python -m deployments.lab [serve|start|stop|status|reset|image]``."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import argparse
 import asyncio
 import math
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from deployments.lab import process
+from deployments.lab import imagefile, process
 from deployments.lab.errors import SeedError, StateFolderError
 
 DESCRIPTION = """\
@@ -57,14 +58,15 @@ def build_parser() -> argparse.ArgumentParser:
         epilog=SEED_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = ("serve", "start", "stop", "status", "reset")
+    commands = ("serve", "start", "stop", "status", "reset", "image")
     parser.add_argument(
         "command",
         nargs="?",
         choices=commands,
         default="serve",
         help="serve: in the foreground (default); start: in the background, waits until it "
-        "answers; stop; status; reset: stop and remove the state folder",
+        "answers; stop; status; reset: stop and remove the state folder; image PATH: write a disk "
+        "image to build templates from (image --help says more)",
     )
     parser.add_argument(
         "--state",
@@ -122,11 +124,24 @@ def _scale(text: str) -> float:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns the exit code."""
-    options = build_parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    if words[:1] == ["image"]:
+        return _kept(lambda: imagefile.run(words[1:]))
+    parser = build_parser()
+    options, others = parser.parse_known_args(words)
+    if options.command == "image":
+        parser.error("image comes first and has options of its own; try: image --help")
+    if others:
+        parser.error(f"unrecognized arguments: {' '.join(others)}")
     state = (options.state or process.default_state()).absolute()
+    return _kept(lambda: _run(options, state))
+
+
+def _kept(act: Callable[[], int]) -> int:
+    """The exit code of a command, with words in the place of the errors that users can meet."""
     try:
-        return _run(options, state)
-    except (SeedError, StateFolderError) as error:
+        return act()
+    except (SeedError, StateFolderError, imagefile.ImageFileError) as error:
         print(f"lab: {error}", file=sys.stderr)
         return 2
     except process.LabProcessError as error:
