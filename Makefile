@@ -10,7 +10,7 @@ DEMO   := .demo
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # A virtual environment with exactly the locked releases, checked by hash.
 $(STAMP): requirements.lock pyproject.toml
@@ -30,13 +30,17 @@ setup: $(STAMP) ## Install everything into .venv
 demo: $(STAMP) ## Bring a three-node environment up on the embedded lab
 	@PYTHON=$(abspath $(BIN)/python) DEMO=$(DEMO) sh deployments/demo.sh
 
+.PHONY: demo-template
+demo-template: $(STAMP) ## Build a golden template and three clones on the embedded lab, without internet
+	@PYTHON=$(abspath $(BIN)/python) DEMO=$(DEMO) sh deployments/demo.sh template
+
 .PHONY: demo-down
-demo-down: $(STAMP) ## Take the demo environment and its lab away again
+demo-down: $(STAMP) ## Take environment, template and lab of the demos away again
 	@PYTHON=$(abspath $(BIN)/python) DEMO=$(DEMO) sh deployments/demo.sh down
 
 .PHONY: test
-test: $(STAMP) ## Run the tests
-	@$(BIN)/python -m pytest
+test: $(STAMP) ## Run the tests, a file to each core
+	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .PHONY: acceptance
 acceptance: $(STAMP) ## Boot Debian's installer and a cloud image from our media in QEMU (minutes; needs Debian packages)

@@ -1,14 +1,18 @@
 #!/bin/sh
-# The demo: the embedded lab, and a three-node environment brought up on it.
-#   demo.sh        lab and environment up (the second time there is nothing to do)
-#   demo.sh down   environment down, lab stopped
-#   demo.sh stop   lab stopped, if it runs
-# PYTHON is the interpreter, DEMO the folder that holds everything the demo makes.
+# The demo: the embedded lab, a three-node environment on it, and a golden template with clones.
+#   demo.sh            lab and environment up (the second time there is nothing to do)
+#   demo.sh template   lab up, template and clones built, from an image made here (so, too)
+#   demo.sh down       whatever of the two is there down, lab stopped
+#   demo.sh stop       lab stopped, if it runs
+# PYTHON is the interpreter, DEMO the folder that holds what the demo makes. The image alone is always
+# in .demo, where the template's manifest looks for it.
 set -eu
 
 PYTHON=${PYTHON:-python3}
 DEMO=${DEMO:-.demo}
 ENVIRONMENT=deployments/environments/lab/env.yaml
+TEMPLATE=deployments/environments/lab/template.yaml
+IMAGE=.demo/golden.qcow2
 
 # Nothing of the demo leaves its folder: not the lab, not Prefect's history, not generated secrets.
 mkdir -p "$DEMO"
@@ -20,28 +24,59 @@ unset PREFECT_API_URL PREFECT_PROFILE || true
 # A demo has nothing to report to anybody.
 export DO_NOT_TRACK=1 PREFECT_SERVER_ANALYTICS_ENABLED=false
 
-case "${1:-up}" in
-up)
+start_lab() {
   "$PYTHON" -m deployments.lab start --time-scale "${TIME_SCALE:-0.05}"
-  "$PYTHON" -m flows.up "$ENVIRONMENT" --cluster lab --yes
+}
+
+# What to look at now; $1 is the manifest, $2 the target of make.
+look_around() {
   cat <<END
 
 The lab keeps running. To look around, in this shell:
   export PROXFLOW_LAB_STATE=$PROXFLOW_LAB_STATE PROXFLOW_STATE_DIR=$PROXFLOW_STATE_DIR PREFECT_HOME=$PREFECT_HOME
-  .venv/bin/python -m flows.status $ENVIRONMENT --cluster lab
+  .venv/bin/python -m flows.status $1 --cluster lab
   .venv/bin/prefect server start          # then open the page that it names
-Run \`make demo\` again to see that nothing is left to do; \`make demo-down\` takes it all away.
+Run \`make $2\` again to see that nothing is left to do; \`make demo-down\` takes it all away.
 END
+}
+
+case "${1:-up}" in
+up)
+  start_lab
+  "$PYTHON" -m flows.up "$ENVIRONMENT" --cluster lab --yes
+  look_around "$ENVIRONMENT" demo
+  ;;
+template)
+  start_lab
+  if ! [ -e "$IMAGE" ]; then
+    mkdir -p "$(dirname "$IMAGE")"
+    "$PYTHON" -m deployments.lab image "$IMAGE"
+  fi
+  "$PYTHON" -m flows.template build "$TEMPLATE" --cluster lab --yes
+  look_around "$TEMPLATE" demo-template
   ;;
 down)
-  "$PYTHON" -m flows.down "$ENVIRONMENT" --cluster lab --yes
+  if ! [ -e "$PROXFLOW_LAB_STATE" ]; then
+    echo "There is no demo here: nothing to do"
+    exit 0
+  fi
+  # A lab that was stopped still has its guests, and only a lab that runs can remove them.
+  start_lab
+  failed=0
+  for manifest in "$TEMPLATE" "$ENVIRONMENT"; do
+    "$PYTHON" -m flows.down "$manifest" --cluster lab --yes || failed=$?
+  done
+  if [ "$failed" != 0 ]; then
+    echo "The lab keeps running, since not everything could be taken down" >&2
+    exit "$failed"
+  fi
   "$PYTHON" -m deployments.lab stop
   ;;
 stop)
   "$PYTHON" -m deployments.lab stop
   ;;
 *)
-  echo "usage: demo.sh [up|down|stop]" >&2
+  echo "usage: demo.sh [up|template|down|stop]" >&2
   exit 2
   ;;
 esac
