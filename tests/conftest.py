@@ -15,9 +15,19 @@ from tests.history import begin_test
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Width of somebody's terminal: readline, in the process that starts workers, puts it there.
+os.environ.pop("COLUMNS", None)
+
 # How long an example takes says something about the machine, not about the code.
 settings.register_profile("proxflow", deadline=None)
 settings.load_profile("proxflow")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that start processes come first: begun late, a long one would keep one core waiting."""
+    slow = {item.path for item in items if item.get_closest_marker("processes")}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 def pytest_runtest_setup() -> None:
