@@ -39,8 +39,6 @@ LAST_STATUS = 20.0
 SAY_AGAIN = 60.0
 # The agent comes up with the system; one that is not there some minutes after SSH is not installed.
 AGENT_GRACE = 180.0
-# The marker is there before the installed system boots; AutoYaST writes it in the first boot.
-MARKER_GRACE = 180.0
 
 _ASKS = "the installer waits for somebody to answer a question, or shows an error"
 _HANGS = "the installed system does not get as far as its SSH server"
@@ -189,8 +187,12 @@ def _late(here: Session, guest: Guest, watch: Watch, bounds: Bounds) -> NoReturn
 
 def _marked(here: Session, guest: Guest) -> str:
     """What the marker of the installed system says, in words. Raises StageError."""
-    wait_until(lambda: read_marker(here.client, guest).state != "missing", MARKER_GRACE)
     marker = read_marker(here.client, guest)
+    if marker.state == "missing":
+        waiting("the guest agent answers; waiting for the end of the installation")
+        grace = bounds_of(here, guest).marker
+        wait_until(lambda: read_marker(here.client, guest).state != "missing", grace)
+        marker = read_marker(here.client, guest)
     if marker.state == "unread":
         return f"its marker could not be looked at: {marker.why}"
     wanted = here.rendered(guest).digest

@@ -23,14 +23,16 @@ OFF_SECONDS: Final = 60.0
 
 @dataclass(frozen=True)
 class Bounds:
-    """How patient to be. ``total`` and ``quiet`` in seconds, ``restarts`` that make a loop.
+    """How patient to be. ``total``, ``quiet`` and ``marker`` in seconds.
 
-    Restarts of the machine's process, or boots from the install ISO after the first.
+    ``restarts`` make a loop: of the machine's process, or boots from the install ISO after the
+    first. ``marker``: from the agent's first answer to the marker of a finished installation.
     """
 
     total: float
     quiet: float
     restarts: int = 2
+    marker: float = 180.0
 
 
 # A slow storage, updates over a slow line: three times of what is usual. An installer writes
@@ -39,8 +41,9 @@ BOUNDS: dict[Family | None, Bounds] = {
     "anaconda": Bounds(total=45 * 60, quiet=10 * 60),
     "subiquity": Bounds(total=60 * 60, quiet=10 * 60),
     "debian-installer": Bounds(total=60 * 60, quiet=10 * 60),
-    # Its second stage may restart the installed system once more.
-    "autoyast": Bounds(total=60 * 60, quiet=15 * 60, restarts=3),
+    # Its second stage installs the last packages in the first boot, with SSH and agent up already,
+    # and may restart the installed system once more.
+    "autoyast": Bounds(total=60 * 60, quiet=15 * 60, restarts=3, marker=20 * 60),
     None: Bounds(total=10 * 60, quiet=float("inf")),
 }
 

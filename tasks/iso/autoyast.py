@@ -62,6 +62,7 @@ def files(facts: Facts) -> dict[str, str]:
             packages=list(dict.fromkeys([*base, *wanted])),
             patterns=list(dict.fromkeys(["base", *patterns])),
             setup=setup,
+            done=render("autoyast/done.sh.j2", f=facts),
         )
     }
 

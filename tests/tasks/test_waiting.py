@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -271,7 +272,7 @@ def test_a_system_of_other_answers_is_not_taken_for_the_declared_one(place: Plac
 def test_a_system_without_a_marker_is_not_taken_for_a_finished_one(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stage_module, "MARKER_GRACE", 0.1)
+    monkeypatch.setitem(BOUNDS, "anaconda", replace(BOUNDS["anaconda"], marker=0.1))
     monkeypatch.setattr("tasks.marker.PATH", "/etc/no-release")
     with opened(place.write()) as here:
         begun(here)

@@ -47,14 +47,14 @@ def preseed(rendered: Rendered) -> dict[str, str]:
 
 
 def setup(rendered: Rendered) -> str:
-    """The shell script that runs in the installed system."""
+    """The shell scripts that run in the installed system, in the order that they run in."""
     family = rendered.distro.family
     if family == "anaconda":
         (script,) = kickstart(rendered).scripts
         return script.script
     if family == "autoyast":
-        (source,) = profile(rendered).findall(".//y:chroot-scripts/y:script/y:source", NS)
-        return source.text or ""
+        scripts = profile(rendered).findall("y:scripts/*/y:script/y:source", NS)
+        return "".join(source.text or "" for source in scripts)
     return rendered.files["setup.sh"]
 
 

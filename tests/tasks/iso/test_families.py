@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from blocks.manifest.guest import Firmware, Guest, Inet, Repository
+from blocks.manifest.guest import Firmware, Guest, Inet, Nic, Repository
 from tasks.iso.render import RenderError, render
 
 from .guests import HASH, ROOT_HASH, STATIC, full, nic, plain
@@ -273,6 +273,16 @@ def test_debian_without_a_usable_card_installs_from_the_disc_alone() -> None:
     assert answers["apt-setup/use_mirror"] == "false"
 
 
+@pytest.mark.parametrize(("nics", "listed"), [((nic(0),), False), ((), True)])
+def test_debian_asks_nothing_where_updates_are_out_of_reach(
+    nics: tuple[Nic, ...], listed: bool
+) -> None:
+    answers = preseed(render(plain("debian12", nics=nics), env="prod"))
+
+    assert answers["apt-setup/service-failed"] == ""
+    assert ("apt-setup/services-select" in answers) is listed
+
+
 def test_debian_stanzas_follow_the_cards() -> None:
     assert interfaces(full("debian12")) == [
         "auto lo",
@@ -469,6 +479,23 @@ def test_autoyast_passes_the_install_source_to_linuxrc() -> None:
 
     assert "install: http://mirror.corp.example/os" in text.splitlines()
     assert "textmode: 1" in text.splitlines()
+
+
+def test_linuxrc_which_reads_no_xml_finds_the_address_as_it_was_written() -> None:
+    address = "http://mirror.corp.example/get?a=1&b=2"
+
+    text = render(plain("leap15", install_url=address), env="prod").files["autoinst.xml"]
+
+    assert f"\ninstall: {address}\n" in text
+    assert text_of(plain("leap15", install_url=address), "y:init/y:info_file") is not None
+
+
+def test_autoyast_marks_the_system_when_its_second_stage_is_over() -> None:
+    text = text_of(full("sles15"), "y:scripts/y:init-scripts/y:script/y:source") or ""
+    before = text_of(full("sles15"), "y:scripts/y:chroot-scripts/y:script/y:source") or ""
+
+    assert "put /etc/proxflow-release" in text
+    assert "/etc/proxflow-release" not in before
 
 
 def test_autoyast_patterns_are_told_from_packages() -> None:

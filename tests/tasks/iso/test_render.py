@@ -56,6 +56,15 @@ def test_the_marker_file_names_environment_guest_node_and_content(distro: str) -
     ]
 
 
+@pytest.mark.parametrize("distro", EVERY)
+def test_the_marker_is_written_when_everything_else_is_done(distro: str) -> None:
+    script = setup(render(full(distro, update_system=True), env="prod"))
+
+    after = script[script.index("put /etc/proxflow-release") :].splitlines()[5:]
+
+    assert [line for line in after if not line.startswith(("if ", "    restorecon", "fi"))] == []
+
+
 def test_the_digest_can_be_computed_again_from_label_and_files() -> None:
     rendered = render(full("debian12"), env="prod")
     digest = hashlib.sha256()
