@@ -39,10 +39,12 @@ def up_jobs(run: RunRef, survey: Survey, cluster: str) -> tuple[NodeJob, ...]:
     return tuple(jobs)
 
 
-def verify_jobs(run: RunRef, guests: Iterable[Guest]) -> tuple[NodeJob, ...]:
+def verify_jobs(
+    run: RunRef, guests: Iterable[Guest], stage: Stage[[]] = verify
+) -> tuple[NodeJob, ...]:
     """One job a guest: verify."""
     return tuple(
-        NodeJob(node=guest.label, run=run, stages=(stage_call(verify),)) for guest in guests
+        NodeJob(node=guest.label, run=run, stages=(stage_call(stage),)) for guest in guests
     )
 
 

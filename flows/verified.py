@@ -60,10 +60,9 @@ class Verified(Model):
 
 def verified(environment: Environment, checks: FleetResult) -> Verified:
     """Put the checks of all guests together."""
-    by_label = {node.node: node for node in checks.nodes}
     guests = []
-    for guest in environment.guests:
-        node = by_label[guest.label]
+    for node in checks.nodes:
+        guest = environment.guest(node.node)
         failure = node.failure
         cause = failure.cause if failure else None
         guests.append(

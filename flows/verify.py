@@ -1,4 +1,4 @@
-"""Check that an environment is as declared: configuration, power, media, SSH, guest agent."""
+"""Check that an environment, or a template with its clones, is as declared."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.states import Completed, Failed
 
+from blocks.proxmox.inventory import read_inventory
 from blocks.words import count
 from flows.environment import keep, run_name, running, told
 from flows.jobs import verify_jobs
-from flows.opening import environments_only
 from flows.parameters import ClusterName, Json, Manifest, Only, Parallel
 from flows.progress import listener
 from flows.running import run_locally
 from flows.runtime import warm
 from flows.terminal import Exit, advise, command, command_line, faults_shown, out, print_json
 from flows.verified import Verified, verified, verified_markdown
-from tasks.fleet import run_fleet
+from tasks.fleet import NodeJob, run_fleet
 from tasks.masking import open_environment
+from tasks.session import Session
+from tasks.template.seen import as_it_is
+from tasks.template.verify import verify_built
 
 app = command_line("verify", __doc__)
 
@@ -31,16 +34,15 @@ def verify(
     only: list[str] | None = None,
     parallel: Parallel = 4,
 ) -> State[Any]:
-    """Check every guest of an environment, several at once; all deviations are reported.
+    """Check every guest of a manifest, several at once; all deviations are reported.
 
     The state's data is a ``Verified`` as a dictionary; a deviation makes the run fail.
     """
 
     def body() -> State[Any]:
         with running(manifest, cluster, only) as here:
-            environments_only(here.environment)
             checks = run_fleet(
-                verify_jobs(here.run, here.environment.guests),
+                _jobs(here),
                 parallel=parallel,
                 continue_on_error=True,
                 on_event=listener(),
@@ -55,6 +57,18 @@ def verify(
     return told(body)
 
 
+def _jobs(here: Session) -> tuple[NodeJob, ...]:
+    """The checks of the chosen guests; of a template, those of its newest generation."""
+    chosen, everyone = here.environment.guests, here.everyone or here.environment
+    if everyone.recipe is None:
+        return verify_jobs(here.run, chosen)
+    # Clones are compared with their template, also where it was not chosen itself.
+    here.environment = as_it_is(here.client, read_inventory(here.client), everyone)
+    labels = {guest.label for guest in chosen}
+    present = [guest for guest in here.environment.guests if guest.label in labels]
+    return verify_jobs(here.run, present, verify_built)
+
+
 @app.default
 def main(
     manifest: Manifest,
@@ -64,12 +78,12 @@ def main(
     parallel: Parallel = 4,
     json: Json = False,
 ) -> None:
-    """Check that an environment is as declared: configuration, power, media, SSH, guest agent.
+    """Check that all is as declared: configuration, power, media, SSH, guest agent.
 
     Changes nothing. Exit codes: 0 as declared, 1 failed to check, 2 bad input, 3 drift found.
     """
     with faults_shown():
-        environments_only(open_environment(manifest))
+        recipe = open_environment(manifest).recipe
         warm()
         ended = run_locally(
             verify,
@@ -79,12 +93,15 @@ def main(
             parallel=parallel,
         )
         result = Verified.model_validate(ended.result)
-    show(result, manifest=str(manifest), cluster=cluster, json=json)
+    plan = command("plan", manifest, cluster)
+    if recipe is not None:
+        plan = command("template build", manifest, cluster) + " --dry-run"
+    show(result, plan, json=json)
     raise SystemExit(int(result.exit_code))
 
 
-def show(result: Verified, *, manifest: str, cluster: str | None, json: bool) -> None:
-    """A line a guest; all deviations below it."""
+def show(result: Verified, plan: str, *, json: bool) -> None:
+    """A line a guest; all deviations below it. ``plan``: the command that shows what to do."""
     if json:
         print_json(result.model_dump(mode="json"))
         return
@@ -98,7 +115,7 @@ def show(result: Verified, *, manifest: str, cluster: str | None, json: bool) ->
     out.print()
     out.print(f"[bold]{result.env}:[/] {result.summary}")
     if result.exit_code is Exit.DRIFT:
-        advise(f"{command('plan', manifest, cluster)}   shows what `up` would change")
+        advise(f"{plan}   shows what would be changed")
     elif result.exit_code is Exit.FAILED:
         trouble = count(sum(bool(guest.errors) for guest in result.guests), "guest")
         advise(f"{trouble} could not be checked; see the errors above")

@@ -13,22 +13,25 @@ from tasks.live import Live, is_running, read_live
 from tasks.marker import PATH, read_marker
 from tasks.plan import diff
 from tasks.session import Session, session
-from tasks.stage import Outcome, RunRef, stage
+from tasks.stage import Outcome, RunRef, done, stage
 from tasks.wait import agent_answers, any_banner, wait_until
 
 # A guest that has just been finalized may be restarting a service.
 GRACE = 15.0
 
+ADVICE = "`plan` shows what `up` would change; what it cannot change is yours to decide"
+
+
+Kind = Literal[
+    "missing", "foreign", "config", "media", "power", "ssh", "agent", "marker", "template"
+]
+
 
 class Deviation(Model):
-    """One way in which a guest is not as declared.
-
-    ``kind``: ``missing``, ``foreign``, ``config``, ``media``, ``power``, ``ssh``,
-    ``agent`` or ``marker``.
-    """
+    """One way in which a guest is not as declared."""
 
     guest: str
-    kind: Literal["missing", "foreign", "config", "media", "power", "ssh", "agent", "marker"]
+    kind: Kind
     detail: str
 
     def __str__(self) -> str:
@@ -39,12 +42,9 @@ class Deviation(Model):
 class Deviates(StageError):
     """A guest is not as declared; all of its deviations at once."""
 
-    def __init__(self, deviations: tuple[Deviation, ...]) -> None:
+    def __init__(self, deviations: tuple[Deviation, ...], *, advice: str = ADVICE) -> None:
         """Keep the deviations for those who count them."""
-        super().__init__(
-            "; ".join(map(str, deviations)),
-            advice="`plan` shows what `up` would change; what it cannot change is yours to decide",
-        )
+        super().__init__("; ".join(map(str, deviations)), advice=advice)
         self.deviations = deviations
 
 
@@ -56,44 +56,59 @@ def verify(run: RunRef, node: str) -> Outcome:
     found = deviations(here, guest)
     if found:
         raise Deviates(found)
-    probes = ["config", "runs"]
-    if guest.ssh_addresses or guest.agent:
-        probes.append("SSH")
-    if guest.agent:
-        probes.append("agent")
-    return Outcome(status="done", detail=", ".join(probes))
+    return done(", ".join(("config", *probes(guest))))
 
 
 def deviations(here: Session, guest: Guest) -> tuple[Deviation, ...]:
     """Everything in which the guest is not as declared. Raises ProxmoxError."""
-
-    def wrong(
-        kind: Literal["missing", "foreign", "config", "media", "power", "ssh", "agent", "marker"],
-        detail: str,
-    ) -> Deviation:
-        return Deviation(guest=guest.label, kind=kind, detail=detail)
-
     live = read_live(here.client, guest)
+    if live is None or not here.owns(guest, live.mark):
+        return (not_ours(guest, live),)
+    found = [deviation(guest, "config", str(change)) for change in diff(guest, live.config)]
+    found += [deviation(guest, "media", text) for text in media_left(guest, live)]
+    return (*found, *silent(here, guest))
+
+
+def deviation(guest: Guest, kind: Kind, detail: str) -> Deviation:
+    """One deviation of that guest."""
+    return Deviation(guest=guest.label, kind=kind, detail=detail)
+
+
+def not_ours(guest: Guest, live: Live | None) -> Deviation:
+    """What there is in the guest's place: nothing, or somebody else's guest."""
     if live is None:
-        return (wrong("missing", f"VM {guest.vmid} is not on {guest.node}"),)
-    if not here.owns(guest, live.mark):
-        return (wrong("foreign", f"VM {guest.vmid} on {guest.node} is not this environment's"),)
-    found = [wrong("config", str(change)) for change in diff(guest, live.config)]
-    found += [wrong("media", text) for text in media_left(guest, live)]
+        return deviation(guest, "missing", f"VM {guest.vmid} is not on {guest.node}")
+    detail = f"VM {guest.vmid} on {guest.node} is not this environment's"
+    return deviation(guest, "foreign", detail)
+
+
+def probes(guest: Guest) -> tuple[str, ...]:
+    """What is tried from outside, for people: power, SSH, agent."""
+    if not guest.autostart:
+        return ()
+    tried = {"runs": True, "SSH": guest.ssh_addresses or guest.agent, "agent": guest.agent}
+    return tuple(name for name, applies in tried.items() if applies)
+
+
+def silent(here: Session, guest: Guest) -> tuple[Deviation, ...]:
+    """What does not answer of a guest that is to run. Raises ProxmoxError."""
+    if not guest.autostart:
+        return ()
     try:
         running = is_running(here.client, guest)
     except NotFound:
-        return (wrong("missing", f"VM {guest.vmid} is not on {guest.node}"),)
+        return (not_ours(guest, None),)
     if not running:
-        return (*found, wrong("power", "does not run"))
+        return (deviation(guest, "power", "does not run"),)
+    found: list[Deviation] = []
     reachable = guest.ssh_addresses or guest.agent
     if reachable and not wait_until(lambda: any_banner(here, guest), GRACE):
         where = " or ".join(map(str, guest.ssh_addresses)) or "what its agent reports"
-        found.append(wrong("ssh", f"no SSH server answers at {where}"))
+        found.append(deviation(guest, "ssh", f"no SSH server answers at {where}"))
     if guest.agent and not agent_answers(here.client, guest):
-        found.append(wrong("agent", "the guest agent does not answer"))
+        found.append(deviation(guest, "agent", "the guest agent does not answer"))
     elif guest.agent and guest.install is not None:
-        found += [wrong("marker", text) for text in _strange_system(here, guest)]
+        found += [deviation(guest, "marker", text) for text in _strange_system(here, guest)]
     return tuple(found)
 
 

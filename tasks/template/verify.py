@@ -1,0 +1,59 @@
+"""Stage verify of a recipe's guests: is the template one, are its clones what is declared?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from blocks.manifest.guest import Guest
+from blocks.manifest.recipe import TEMPLATE, Recipe
+from blocks.proxmox.properties import parse_tags
+from tasks.live import Live, read_live
+from tasks.session import Session, session
+from tasks.stage import Outcome, RunRef, done, stage
+from tasks.template.configure import outdated
+from tasks.template.convert import is_template
+from tasks.template.reconcile import differences
+from tasks.template.seen import require_recipe
+from tasks.verify import Deviates, Deviation, deviation, not_ours, probes, silent
+
+ADVICE = "`template build --dry-run` shows what a build would do; --reconcile changes clones"
+
+
+@stage("verify", retries=2)
+def verify_built(run: RunRef, node: str) -> Outcome:
+    """Check the template or one of its clones. Raises Deviates with all that is wrong with it."""
+    here = session(run)
+    guest = here.guest(node)
+    found = deviations(here, guest)
+    if found:
+        raise Deviates(found, advice=ADVICE)
+    if guest.label == TEMPLATE:
+        return done("config, is a template")
+    return done(", ".join(("config", *probes(guest))))
+
+
+def deviations(here: Session, guest: Guest) -> tuple[Deviation, ...]:
+    """Everything in which the guest is not as declared. Raises ProxmoxError, StageError."""
+    live = read_live(here.client, guest)
+    if live is None or not here.owns(guest, live.mark):
+        return (not_ours(guest, live),)
+    if guest.label == TEMPLATE:
+        return tuple(_of_template(here, guest, live))
+    found = [deviation(guest, "config", str(each)) for each in differences(here, guest, live)]
+    return (*found, *silent(here, guest))
+
+
+def _of_template(here: Session, guest: Guest, live: Live) -> Iterator[Deviation]:
+    if not is_template(live):
+        yield deviation(guest, "template", f"VM {guest.vmid} on {guest.node} is no template yet")
+        return
+    for text in outdated(here, guest, live):
+        yield deviation(guest, "config", text)
+    for tag in _lacking(require_recipe(here.environment), live):
+        yield deviation(guest, "template", f"lacks the alias tag {tag}")
+
+
+def _lacking(recipe: Recipe, live: Live) -> list[str]:
+    """The alias's tags that the newest generation does not have: it was not published."""
+    found = parse_tags(str(live.config.get("tags", "")))
+    return [tag for tag in parse_tags(recipe.alias.tag or "") if tag not in found]

@@ -1,0 +1,51 @@
+"""``python -m flows.verify`` of a template's file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.environments import NODES, Place
+from tests.flows.commands import Commands
+from tests.templates import Golden
+
+pytestmark = pytest.mark.usefixtures("prefect_api")
+
+
+@pytest.fixture
+def golden(place: Place) -> Golden:
+    return Golden(place)
+
+
+@pytest.fixture
+def manifest(golden: Golden, tmp_path: Path, run: Commands) -> Path:
+    """A template with one clone, built."""
+    path = golden.write(golden.document(golden.image_file(tmp_path / "images"), clones=1))
+    run.good("template", "build", path, "--yes", "--json")
+    return path
+
+
+def test_template_and_clones_that_are_as_declared_end_with_0(manifest: Path, run: Commands) -> None:
+    said = run.good("verify", manifest)
+
+    assert "2 guests as declared" in said.out
+
+
+def test_drift_of_a_clone_is_told_with_what_shows_more(
+    golden: Golden, manifest: Path, run: Commands
+) -> None:
+    with golden.place.client() as client:
+        client.run("PUT", f"/nodes/{NODES[0]}/qemu/{golden.vmid + 1}/config", memory=2048)
+
+    said = run("verify", manifest)
+
+    assert said.code == 3
+    assert "1 guest as declared, 1 deviates" in said.out
+    assert f"template build {manifest} --dry-run" in said.out
+
+
+def test_a_clone_alone_can_be_checked(golden: Golden, manifest: Path, run: Commands) -> None:
+    result = run.good("verify", manifest, "--only", golden.vmid + 1, "--json").json()
+
+    assert [guest["vmid"] for guest in result["guests"]] == [golden.vmid + 1]
