@@ -208,7 +208,7 @@ def upload(file: Path, node: str, *, cluster: str | None = None) -> int:
     try:
         here = open_session(uuid4().hex[:8], file, cluster)
     except ProxmoxError as error:
-        raise _Refused(error.message) from None
+        raise _Refused(f"{error.message}{_next(error.advice)}") from None
     try:
         guest = here.guest(node)
         if guest.install is None:
@@ -224,8 +224,7 @@ def upload(file: Path, node: str, *, cluster: str | None = None) -> int:
     except RenderError as error:
         raise _Refused(f"{node}: {error}") from None
     except ProxmoxError as error:
-        advice = f"\n  next: {error.advice}" if error.advice else ""
-        print(f"{node}: {error.message}{advice}", file=sys.stderr)
+        print(f"{node}: {error.message}{_next(error.advice)}", file=sys.stderr)
         return 1
     finally:
         here.close()
@@ -241,6 +240,10 @@ def masked(guest: Guest, text: str) -> str:
         if secret is not None and secret.get_secret_value():
             text = text.replace(secret.get_secret_value(), MASK)
     return text
+
+
+def _next(advice: str | None) -> str:
+    return f"\n  next: {advice}" if advice else ""
 
 
 class _Refused(Exception):

@@ -37,6 +37,16 @@ def test_without_an_origin_only_the_seed_is_uploaded(
     assert "upload: done" in out
 
 
+def test_a_cluster_that_nobody_knows_is_answered_with_what_to_do(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["upload", str(place.write()), "n1", "--cluster", "elsewhere"]) == 2
+
+    error = capsys.readouterr().err
+    assert "elsewhere" in error
+    assert "\n  next: " in error
+
+
 def test_trouble_is_said_with_what_to_do_and_without_a_traceback(
     place: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
