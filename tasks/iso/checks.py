@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo
 
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _HOSTNAME = re.compile(_LABEL)
@@ -95,8 +96,19 @@ def server(key: str, value: str) -> str:
 
 
 def timezone(key: str, value: str) -> str:
-    """A name of the time-zone database."""
-    return _match(key, value, _TIMEZONE, "a time zone, such as Europe/Berlin")
+    """A name of the time-zone database.
+
+    Installers take a name that they do not know in many ways: one stops and asks, one breaks off,
+    one takes New York.
+    """
+    _match(key, value, _TIMEZONE, "a time zone, such as Europe/Berlin")
+    try:
+        ZoneInfo(value)
+    except (OSError, ValueError, LookupError):
+        raise RenderError(
+            key, f"{_shown(value)} is not in the time-zone database; write it as in Europe/Berlin"
+        ) from None
+    return value
 
 
 def lang(key: str, value: str) -> str:

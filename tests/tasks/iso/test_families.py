@@ -303,6 +303,7 @@ def test_debian_stanzas_follow_the_cards() -> None:
         "",
         "auto net2",
         "iface net2 inet manual",
+        "    pre-up echo 1 >/proc/sys/net/ipv6/conf/$IFACE/disable_ipv6 || true",
     ]
 
 
@@ -496,6 +497,33 @@ def test_autoyast_marks_the_system_when_its_second_stage_is_over() -> None:
 
     assert "put /etc/proxflow-release" in text
     assert "/etc/proxflow-release" not in before
+
+
+def test_suse_is_updated_in_its_first_boot_where_it_has_its_own_network() -> None:
+    root = profile(render(full("sles15"), env="prod"))
+
+    before, after = (
+        root.findtext(f"y:scripts/y:{kind}-scripts/y:script/y:source", "", NS)
+        for kind in ("chroot", "init")
+    )
+
+    assert "zypper" not in before
+    assert after.index("zypper --non-interactive") < after.index("put /etc/proxflow-release")
+
+
+@pytest.mark.parametrize(("code", "finished"), [(0, True), (102, True), (103, True), (104, False)])
+def test_suse_is_finished_unless_its_update_failed(
+    code: int, finished: bool, tmp_path: Path
+) -> None:
+    root = profile(render(full("sles15"), env="prod"))
+    script = root.findtext("y:scripts/y:init-scripts/y:script/y:source", "", NS)
+    script = script.replace("/etc/proxflow-release", str(tmp_path / "release"))
+    (tmp_path / "zypper").write_text(f"#!/bin/sh\nexit {code}\n")
+    (tmp_path / "zypper").chmod(0o755)
+
+    subprocess.run(["sh", "-c", script], check=False, env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
+
+    assert (tmp_path / "release").exists() is finished
 
 
 def test_autoyast_patterns_are_told_from_packages() -> None:

@@ -190,6 +190,8 @@ def test_a_guest_without_a_network_card_still_installs(distro: str) -> None:
         ({"domain": "bad domain"}, "installation.domain"),
         ({"distro": "beos5"}, "installation.distro"),
         ({"timezone": "Mars; reboot"}, "installation.timezone"),
+        ({"timezone": "Europe/Berlim"}, "installation.timezone"),
+        ({"timezone": "Europe"}, "installation.timezone"),
         ({"keyboard": "us\nrootpw x"}, "installation.keyboard"),
         ({"lang": "en_US.UTF-8 --x"}, "installation.lang"),
         ({"packages": ("vim", "%end")}, "installation.packages[1]"),
