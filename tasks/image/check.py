@@ -12,12 +12,13 @@ from blocks.units import human_size
 from tasks.errors import StageError
 from tasks.fetching import Head, file_name, head_of_url, is_url, shown
 from tasks.findings import Finding, error, warning
-from tasks.image.formats import HEAD, disk_size, is_packed, kind_by_name, kind_of
+from tasks.image.formats import HEAD, Kind, disk_size, is_packed, kind_by_name, kind_of
 from tasks.image.local import given, is_fetched, packed_content
 from tasks.image.memory import known
-from tasks.image.origin import WORDS, digest_of, head_of_file
+from tasks.image.origin import WORDS, digest_of, head_of_file, plain_kind
 from tasks.image.provide import find_image, virtual_size
 from tasks.image.signed import check_keyring
+from tasks.image.unpack import beginning
 from tasks.progress import Meter
 from tasks.template.disks import refuse_too_small, root_disk
 
@@ -132,9 +133,10 @@ def _origin(guest: Guest, source: ImageSource, storage: StorageRow | None) -> li
         if head is None:
             return _silent(guest, source)
         kind = kind_of(head.data, head.size, name)
+        disk = _disk_in(head, kind, name)
     except StageError as refused:
         return [error(refused.message, refused.advice or "", guest=guest.label)]
-    found = _larger(guest, disk_size(head.data, head.size, kind))
+    found = _larger(guest, disk)
     if is_packed(kind) and source.fetch == "node":
         found.append(_packed_for_node(guest, source))
     size = head.size or 0
@@ -152,6 +154,20 @@ def _origin(guest: Guest, source: ImageSource, storage: StorageRow | None) -> li
             )
         )
     return found
+
+
+def _disk_in(head: Head, kind: Kind, name: str) -> int | None:
+    """Bytes of the disk in an image, None where its beginning does not tell.
+
+    Raises OriginError where what is packed in it is no disk image.
+    """
+    if not is_packed(kind):
+        return disk_size(head.data, head.size, kind)
+    plain = beginning(head.data, kind, name)
+    if plain is None:
+        return None
+    size = len(plain) if len(plain) < HEAD else None
+    return disk_size(plain, size, plain_kind(plain, size, f"what is in {name}"))
 
 
 def _silent(guest: Guest, source: ImageSource) -> list[Finding]:

@@ -14,6 +14,8 @@ Kind = Format | Packing
 
 HEAD: Final = 72 * 1024
 """Bytes from the beginning that tell what a file is: the last sign looked for is at 64 KiB."""
+SMALLEST: Final = MIB
+"""Bytes below which a disk has no room for anything that a guest could boot."""
 
 _PACKINGS: Final[tuple[tuple[bytes, Packing], ...]] = (
     (b"\xfd7zXZ\x00", "xz"),
@@ -21,6 +23,9 @@ _PACKINGS: Final[tuple[tuple[bytes, Packing], ...]] = (
     (b"\x28\xb5\x2f\xfd", "zst"),
 )
 _QCOW2: Final = b"QFI\xfb"
+# Bits of the incompatible features.
+_EXTERNAL_DATA: Final = 1 << 2
+_EXTENDED_L2: Final = 1 << 4
 # Where something else says what it is: offset, bytes, words.
 _OTHERS: Final = (
     (0, b"BZh", "packed with bzip2; packed images are taken as .xz, .zst or .gz"),
@@ -129,31 +134,43 @@ def _check_qcow2(head: bytes, size: int | None, name: str) -> None:
     if len(head) < 72:
         raise no_image(name, "the first bytes of a qcow2 image only")
     version, backing, _, cluster_bits, virtual = struct.unpack(">IQIIQ", head[4:32])
-    if version not in {2, 3} or not 9 <= cluster_bits <= 21 or virtual == 0:
+    if version not in {2, 3} or not 9 <= cluster_bits <= 21:
         raise no_image(name, "a damaged qcow2 image, or one of an unknown version")
-    encryption, l1_entries, l1_offset = struct.unpack(">IIQ", head[32:48])
-    external = version == 3 and len(head) >= 80 and struct.unpack(">Q", head[72:80])[0] & 4
-    if backing or external:
+    if virtual < SMALLEST:
+        raise no_image(name, f"a qcow2 image with a disk of {human_size(virtual)}")
+    encryption, entries, l1_offset, counts_offset, counts = struct.unpack(">IIQQI", head[32:60])
+    features = struct.unpack(">Q", head[72:80])[0] if version == 3 and len(head) >= 80 else 0
+    if backing or features & _EXTERNAL_DATA:
         raise OriginError(
             f"{name} depends on another file (a backing file or a data file)",
             advice="make it whole with `qemu-img convert -O qcow2`",
         )
     if encryption:
         raise OriginError(f"{name} is encrypted", advice="give an image without encryption")
-    end = l1_offset + 8 * l1_entries
-    if size is not None and l1_entries and end > size:
+    # An entry of the first table is for a table of one cluster, whose entries are of 8 or 16 bytes.
+    covered = 1 << (2 * cluster_bits - (4 if features & _EXTENDED_L2 else 3))
+    if entries * covered < virtual or not counts:
+        raise no_image(
+            name,
+            "the header of a qcow2 image, without the tables that its disk of "
+            f"{human_size(virtual)} needs",
+        )
+    end = max(l1_offset + 8 * entries, counts_offset + 8)
+    if size is not None and end > size:
         raise cut_off(name, end, size)
 
 
 def _check_raw(head: bytes, size: int | None, name: str) -> None:
     if size is None:
         return
+    if size < SMALLEST:
+        raise no_image(name, f"{size} bytes long, too short for a disk that a guest could boot")
     if size % 512:
         raise no_image(name, f"{size} bytes long, which is no multiple of 512")
     needed = 0
     if head[512:520] == b"EFI PART":
         needed = (int(struct.unpack("<Q", head[544:552])[0]) + 1) * 512
-    elif head[510:512] == b"\x55\xaa" and size >= MIB:
+    elif head[510:512] == b"\x55\xaa":
         for entry in range(446, 510, 16):
             kind, (first, count) = (
                 head[entry + 4],

@@ -49,7 +49,7 @@ def words_of(source: ImageSource) -> Words:
 def digest_of(source: ImageSource, on_progress: Progress) -> Digest:
     """The checksum of the image as it is published: given, looked up, or that of the local file.
 
-    Raises OriginError or StageError.
+    Raises OriginError, also where the local file is no disk image, or StageError.
     """
     if source.checksum is not None:
         return source.checksum
@@ -61,11 +61,11 @@ def digest_of(source: ImageSource, on_progress: Progress) -> Digest:
             advice="give `image.checksum`, or `image.checksums` with the URL of the list",
         )
     path = Path(source.origin)
-    size = head_of_file(path).size or 0
+    # Nothing else would tell: there is no checksum to compare with.
+    kind_here(path)
     missing = beyond_end(path)
     if missing is not None:
-        # Nothing else would tell: there is no checksum to compare with.
-        raise cut_off(path.name, missing + 1, size)
+        raise cut_off(path.name, missing + 1, path.stat().st_size)
     return Digest(algorithm="sha256", hex=file_digest(path, "sha256", on_progress))
 
 
@@ -104,7 +104,12 @@ def kind_here(path: Path) -> Kind:
 def plain_format(path: Path, name: str) -> Format:
     """The format of a disk image that is not packed. Raises OriginError, which says ``name``."""
     head = head_of_file(path)
-    kind = kind_of(head.data, head.size, name)
+    return plain_kind(head.data, head.size, name)
+
+
+def plain_kind(head: bytes, size: int | None, name: str) -> Format:
+    """As ``kind_of``, of what must not be packed. Raises OriginError, which says ``name``."""
+    kind = kind_of(head, size, name)
     if is_plain(kind):
         return kind
     raise OriginError(f"{name} is packed again", advice="unpack it, and give its path")

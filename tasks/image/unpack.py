@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import lzma
 import sys
+import zlib
 from pathlib import Path
 from typing import IO, Final, cast
 
@@ -16,7 +17,7 @@ else:
 
 from blocks.model import Model
 from tasks.fetching import OriginError, Progress
-from tasks.image.formats import Packing
+from tasks.image.formats import HEAD, Packing
 
 _CHUNK: Final = 1024 * 1024
 _BLOCK: Final = 64 * 1024
@@ -54,15 +55,40 @@ def unpack(source: Path, packing: Packing, target: Path, on_progress: Progress) 
                 on_progress(job, packed.tell(), total)
             out.truncate(size)
     except _BROKEN as error:
-        raise OriginError(
-            f"{source.name} cannot be unpacked: {error}",
-            advice="it was cut off or altered; fetch the image again",
-        ) from None
+        raise _damaged(source.name, error) from None
     else:
         draft.replace(target)
     finally:
         draft.unlink(missing_ok=True)
     return Unpacked(size=size, sha256=digest.hexdigest())
+
+
+def beginning(head: bytes, packing: Packing, name: str) -> bytes | None:
+    """At most ``HEAD`` bytes of what is packed in a file, by the file's own first bytes.
+
+    None where those do not tell as much. Raises OriginError where the packed file is damaged.
+    """
+    try:
+        plain, ended = _first(head, packing)
+    except (*_BROKEN, zlib.error) as error:
+        raise _damaged(name, error) from None
+    return plain if ended or len(plain) >= HEAD else None
+
+
+def _first(head: bytes, packing: Packing) -> tuple[bytes, bool]:
+    """The first bytes of what is packed, and whether that is all of it."""
+    if packing == "gz":
+        stream = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+        return stream.decompress(head, HEAD), stream.eof
+    unpacker = lzma.LZMADecompressor() if packing == "xz" else zstd.ZstdDecompressor()
+    return unpacker.decompress(head, HEAD), unpacker.eof
+
+
+def _damaged(name: str, error: Exception) -> OriginError:
+    return OriginError(
+        f"{name} cannot be unpacked: {error}",
+        advice="it was cut off or altered; fetch the image again",
+    )
 
 
 def _opened(packed: IO[bytes], packing: Packing) -> IO[bytes]:

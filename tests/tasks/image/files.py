@@ -27,31 +27,48 @@ PACKERS: dict[Packing, Callable[[bytes], bytes]] = {
     ),
 }
 
-_QCOW2 = ">4sIQIIQIIQ"
+_QCOW2 = ">4sIQIIQIIQQI"
+_CLUSTER = 1 << 16
+# Bytes of the disk that one entry of the first table is for.
+_COVERED = _CLUSTER * _CLUSTER // 8
 
 
 def qcow2(seed: int = 0, size: int = GIB, *, length: int = 300_000) -> bytes:
-    """A qcow2 image of that virtual size in bytes, in which nothing is allocated yet."""
-    header = struct.pack(_QCOW2, b"QFI\xfb", 3, 0, 0, 16, size, 0, 0, 0)
-    filling = random.Random(f"q{seed}").randbytes(length - 4096)
-    return header.ljust(4096, b"\0") + filling
+    """A qcow2 image of that virtual size in bytes, in which nothing is allocated yet.
+
+    Its last byte is 0, which a test may alter.
+    """
+    tables = bytes(2 * _CLUSTER)
+    rest = random.Random(f"q{seed}").randbytes(length - 3 * _CLUSTER - 1)
+    return _header(size).ljust(_CLUSTER, b"\0") + tables + rest + b"\0"
+
+
+def qcow2_header(size: int = GIB) -> bytes:
+    """A qcow2 image that ends behind its header, which names no tables."""
+    return struct.pack(_QCOW2, b"QFI\xfb", 3, 0, 0, 16, size, 0, 0, 0, 0, 0).ljust(104, b"\0")
 
 
 def allocated(length: int, *, compressed: bool = False) -> bytes:
     """A qcow2 image of ``length`` bytes whose tables name each of its clusters of 64 KiB."""
-    cluster = 1 << 16
-    count = length // cluster
-    header = struct.pack(_QCOW2, b"QFI\xfb", 3, 0, 0, 16, GIB, 0, 1, cluster)
+    count = length // _CLUSTER
     mark = 1 << 62 if compressed else 1 << 63
-    table = [mark | number * cluster for number in range(3, count)]
+    data = [mark | number * _CLUSTER for number in range(4, count)]
     return b"".join(
         (
-            header.ljust(cluster, b"\0"),
-            struct.pack(">Q", 2 * cluster | 1 << 63).ljust(cluster, b"\0"),
-            struct.pack(f">{len(table)}Q", *table).ljust(cluster, b"\0"),
-            bytes(length - 3 * cluster),
+            _header(GIB).ljust(_CLUSTER, b"\0"),
+            struct.pack(">Q", 3 * _CLUSTER | 1 << 63).ljust(_CLUSTER, b"\0"),
+            bytes(_CLUSTER),
+            struct.pack(f">{len(data)}Q", *data).ljust(_CLUSTER, b"\0"),
+            bytes(length - 4 * _CLUSTER),
         )
     )
+
+
+def _header(size: int) -> bytes:
+    """A header whose first table is in the second cluster, that of reference counts behind it."""
+    entries = -(-size // _COVERED)
+    places = (entries, _CLUSTER, 2 * _CLUSTER, 1)
+    return struct.pack(_QCOW2, b"QFI\xfb", 3, 0, 0, 16, size, 0, *places)
 
 
 def qcow2_with_backing(seed: int = 0) -> bytes:

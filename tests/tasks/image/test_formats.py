@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from blocks.units import MIB
 from tasks.fetching import OriginError
 from tasks.image.formats import HEAD, kind_by_name, kind_of
-from tests.tasks.image.files import qcow2, qcow2_with_backing, raw
+from tests.tasks.image.files import qcow2, qcow2_header, qcow2_with_backing, raw
 
 
 def of(data: bytes) -> str:
@@ -81,6 +81,10 @@ def test_a_file_system_without_a_partition_table_is_raw(offset: int, sign: bytes
         (b"vhdxfile" + bytes(600), "qemu-img convert"),
         (b"QFI\xfb\0\0", "the first bytes of a qcow2 image"),
         (b"QFI\xfb" + b"\xff" * 100, "a damaged qcow2 image"),
+        (qcow2_header(), "without the tables that its disk of 1 GiB needs"),
+        (qcow2(size=0), "a qcow2 image with a disk of 0 B"),
+        (qcow2(size=4096), "a qcow2 image with a disk of 4 KiB"),
+        (raw()[:512], "512 bytes long, too short"),
         (raw()[:-100], "no multiple of 512"),
     ],
 )

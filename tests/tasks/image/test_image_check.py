@@ -10,11 +10,14 @@ import pytest
 
 from blocks.manifest.guest import ImageSource
 from blocks.proxmox.inventory import read_inventory
-from blocks.units import GIB
+from blocks.proxmox.upload import upload
+from blocks.units import GIB, MIB
 from tasks.findings import Finding
 from tasks.image import check_image, image_digest
+from tasks.image.formats import Packing
+from tasks.image.origin import stem
 from tests.environments import Place
-from tests.tasks.image.files import qcow2, raw, sha256
+from tests.tasks.image.files import PACKERS, qcow2, qcow2_header, raw, sha256
 from tests.tasks.image.keys import MISSING, a_key
 from tests.tasks.image.orders import building, provided, source
 from tests.templates import Golden
@@ -121,6 +124,74 @@ def test_what_is_no_disk_image_is_told_by_its_first_bytes(
     (finding,) = found(place, source(place, origin, checksum=sha256(data)))
 
     assert "a.qcow2 is no disk image: it is a web page" in finding.problem
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "it is empty"),
+        (qcow2_header(), "it is the header of a qcow2 image"),
+        (qcow2(size=0), "it is a qcow2 image with a disk of 0 B"),
+    ],
+    ids=["nothing", "header", "no disk"],
+)
+@pytest.mark.parametrize("there", [True, False], ids=["url", "path"])
+def test_an_image_without_a_disk_in_it_is_told(
+    place: Place, web: Web, there: bool, data: bytes, words: str
+) -> None:
+    url = web.put("a.qcow2", data)
+    origin = url if there else web.folder / "a.qcow2"
+
+    (finding,) = found(place, source(place, origin, checksum=sha256(data)))
+
+    assert (finding.severity, words in finding.problem) == ("error", True), finding
+
+
+@pytest.mark.parametrize("packing", PACKERS)
+@pytest.mark.parametrize("there", [True, False], ids=["url", "path"])
+def test_what_is_packed_and_no_disk_image_is_told_without_unpacking_it(
+    place: Place, web: Web, there: bool, packing: Packing
+) -> None:
+    data = PACKERS[packing](bytes(MIB))
+    url = web.put("a.img", data)
+
+    (finding,) = found(
+        place, source(place, url if there else web.folder / "a.img", checksum=sha256(data))
+    )
+
+    assert finding.severity == "error"
+    assert "what is in a.img is no disk image" in finding.problem
+
+
+def test_a_packed_disk_that_is_larger_than_the_one_declared_is_told(place: Place, web: Web) -> None:
+    data = lzma.compress(qcow2(place.number, size=8 * GIB))
+    (finding,) = found(place, source(place, web.put("a.xz", data), checksum=sha256(data)))
+    assert "the image is larger than scsi0: 8 GiB" in finding.problem
+
+
+def test_a_packed_image_that_is_damaged_from_its_beginning_is_told(
+    place: Place, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.xz"
+    data = lzma.compress(raw(place.number))
+    path.write_bytes(data[:12] + bytes(len(data) - 12))
+    (finding,) = found(place, source(place, path))
+    assert "a.xz cannot be unpacked" in finding.problem
+
+
+def test_an_image_without_a_disk_is_told_although_it_is_on_the_storage(
+    place: Place, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.qcow2"
+    path.write_bytes(qcow2_header())
+    wanted = source(place, path)
+    volume = f"{stem(wanted, sha256(path.read_bytes()))}.qcow2"
+    with building(place, wanted) as (here, template):
+        upload(here.client, template.node, "local", path, content="import", filename=volume)
+
+    (finding,) = found(place, wanted)
+
+    assert "a.qcow2 is no disk image: it is the header of a qcow2 image" in finding.problem
 
 
 def test_a_path_that_is_not_there_is_told_once(place: Place, tmp_path: Path) -> None:
