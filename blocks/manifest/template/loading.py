@@ -120,12 +120,6 @@ def _firmware_notices(checked: Checked, template: Guest) -> Iterator[str]:
 def _clone_notices(recipe: Recipe) -> Iterator[str]:
     holders: dict[tuple[str, str], str] = {}
     for clone in recipe.clones:
-        source = clone.clone
-        if source is not None and not source.full and clone.node != recipe.template.node:
-            yield (
-                f"{clone.label}: a linked clone on another node ({clone.node}) needs the "
-                "template's disks on shared storage"
-            )
         for device in clone.pci:
             if device.device is None or not clone.autostart:
                 continue

@@ -31,9 +31,16 @@ def test_an_environment_of_a_template_has_its_guests_template_first(tmp_path: Pa
     assert found.recipe is not None
     assert [guest.label for guest in found.guests] == ["template", "db1", "db2"]
     assert found.guests == (found.recipe.template, *found.recipe.clones)
-    assert found.notices == (
-        "db2: a linked clone on another node (pve2) needs the template's disks on shared storage",
-    )
+
+
+def test_what_only_the_cluster_knows_is_no_notice_of_a_linked_clone_elsewhere(
+    tmp_path: Path,
+) -> None:
+    found = environment(tmp_path)
+    elsewhere = found.guest("db2")
+
+    assert (elsewhere.node, elsewhere.clone and elsewhere.clone.full) == ("pve2", False)
+    assert found.notices == ()
 
 
 def test_a_template_of_nine_lines_has_sane_defaults(tmp_path: Path) -> None:
