@@ -1,4 +1,4 @@
-"""Command line for environment manifests: ``python -m flows.manifest``.
+"""Command line for manifests of environments and templates: ``python -m flows.manifest``.
 
 Prefect stays unimported here: an editor that validates at each save does not wait for it.
 """
@@ -12,13 +12,15 @@ from typing import Annotated
 
 from cyclopts import App, CycloptsError, Parameter
 
+from blocks.manifest.environment import Environment
 from blocks.manifest.faults import Fault, ManifestError, suggestion
+from blocks.words import count
 
 BAD_INPUT = 2
 
 app = App(
     name="python -m flows.manifest",
-    help="Check, show and describe environment manifests.",
+    help="Check, show and describe manifests of environments and templates.",
     version_flags=[],
 )
 
@@ -29,12 +31,12 @@ def validate(
     *,
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
 ) -> int:
-    """Check environments and say everything that is wrong with them.
+    """Check environments and templates, and say everything that is wrong with them.
 
     Parameters
     ----------
     files
-        Master files (kind: Env).
+        Master files (kind: Env or Template).
     as_json
         Print the result as JSON on standard output.
     """
@@ -62,7 +64,7 @@ def validate(
             }
         )
         if not as_json:
-            print(f"{file}: {environment.name} is valid, {_count(len(guests), 'node')}")
+            print(f"{file}: {environment.name} is valid, {_holds(environment)}")
             for notice in notices:
                 print(f"  note: {notice}")
     if as_json:
@@ -84,7 +86,7 @@ def render(
     Parameters
     ----------
     file
-        Master file (kind: Env).
+        Master file (kind: Env or Template).
     guests
         Add the guests that it compiles to.
     as_json
@@ -129,11 +131,15 @@ def _complain(faults: list[Fault] | tuple[Fault, ...]) -> None:
     for fault in faults:
         print(fault, file=sys.stderr)
     if faults:
-        print(f"{_count(len(faults), 'fault')}; nothing was changed", file=sys.stderr)
+        print(f"{count(len(faults), 'fault')}; nothing was changed", file=sys.stderr)
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def _holds(environment: Environment) -> str:
+    """What a manifest declares, in numbers."""
+    if environment.recipe is None:
+        return count(len(environment.guests), "guest")
+    clones = len(environment.recipe.clones)
+    return f"1 template, {count(clones, 'clone')}" if clones else "1 template"
 
 
 def main(arguments: list[str] | None = None) -> int:

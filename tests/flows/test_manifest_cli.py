@@ -26,7 +26,31 @@ def broken(tmp_path: Path) -> Path:
 def test_valid_files_end_with_0_and_say_what_they_hold(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", str(LAB)]) == 0
 
-    assert "shop is valid, 3 nodes" in capsys.readouterr().out
+    assert "shop is valid, 3 guests" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("clones", "words"),
+    [(0, "1 template"), (1, "1 template, 1 clone"), (2, "1 template, 2 clones")],
+)
+def test_a_template_is_counted_apart_from_its_clones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], clones: int, words: str
+) -> None:
+    path = tmp_path / "golden.yaml"
+    entries = [{"name": f"db{number}", "vm_id": 300 + number} for number in range(clones)]
+    YAML().dump(
+        {
+            "version": "1",
+            "kind": "Template",
+            "metadata": {"name": "golden"},
+            "spec": {"node": "pve1", "vm_id": 9000, "image": "debian13", "clones": entries},
+        },
+        path,
+    )
+
+    assert main(["validate", str(path)]) == 0
+
+    assert capsys.readouterr().out.splitlines()[0].endswith(f": golden is valid, {words}")
 
 
 def test_faults_end_with_2_and_go_to_standard_error(
