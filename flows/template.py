@@ -31,7 +31,7 @@ from flows.template_results import (
     stage_table,
     template_result,
 )
-from flows.template_stages import select
+from flows.template_stages import refuse_rebuild, select
 from flows.terminal import (
     Exit,
     advise,
@@ -88,6 +88,13 @@ Reconcile = Annotated[
         help="Change finished clones that differ from the manifest; else they are only shown.",
     ),
 ]
+Rebuild = Annotated[
+    bool,
+    Parameter(
+        negative="",
+        help="Make a new generation now, whether one is due or not; for a template with `rebuild`.",
+    ),
+]
 
 
 @flow(
@@ -106,21 +113,25 @@ def template(
     start_with: str | None = None,
     parallel: Parallel = 4,
     reconcile: bool = False,
+    rebuild: bool = False,
     dry_run: bool = False,
     rollback: bool = True,
 ) -> State[Any]:
     """Build a golden template and its clones, as the manifest declares them.
 
     ``stages``, ``skip`` and ``start_with`` choose among preflight, image, create, configure,
-    template and clones. A run that fails before the template is finished is rolled back; a clone
-    that fails is removed alone, and the others go on. The state's data is a ``TemplateResult`` as
-    a dictionary.
+    template and clones; ``rebuild`` makes a new generation whether one is due or not. A run that
+    fails before the template is finished is rolled back; a clone that fails is removed alone, and
+    the others go on. The state's data is a ``TemplateResult`` as a dictionary.
     """
 
     def body() -> State[Any]:
         chosen = select(stages, skip, start_with)
-        with running(manifest, cluster, options={"reconcile": reconcile}) as here:
+        options = {"reconcile": reconcile, "rebuild": rebuild}
+        with running(manifest, cluster, options=options) as here:
             templates_only(here.environment)
+            if rebuild:
+                refuse_rebuild(require_recipe(here.environment), chosen)
             seen = surveyed(here.run)
             planned = planned_summary(seen, chosen, reconcile=reconcile)
             keep(here.environment, "plan", plan_markdown(seen, chosen), planned)
@@ -247,6 +258,7 @@ def build(
     start_with: From = None,
     parallel: Parallel = 4,
     reconcile: Reconcile = False,
+    rebuild: Rebuild = False,
     dry_run: DryRun = False,
     no_rollback: KeepFailed = False,
     yes: Yes = False,
@@ -260,9 +272,12 @@ def build(
     """
     with faults_shown():
         chosen = select(stages, skip, start_with)
-        here = open_session(uuid4().hex[:8], manifest, cluster, options={"reconcile": reconcile})
+        options = {"reconcile": reconcile, "rebuild": rebuild}
+        here = open_session(uuid4().hex[:8], manifest, cluster, options=options)
         try:
             templates_only(here.environment)
+            if rebuild:
+                refuse_rebuild(require_recipe(here.environment), chosen)
             show_notices((*here.environment.notices, *here.client.notices))
             seen = _survey(here)
             pending = seen.pending(chosen, reconcile=reconcile)
@@ -302,6 +317,7 @@ def build(
             start_with=start_with,
             parallel=parallel,
             reconcile=reconcile,
+            rebuild=rebuild,
             rollback=not no_rollback,
         )
         result = TemplateResult.model_validate(ended.result)

@@ -82,6 +82,7 @@ def plan_document(
     return {
         "env": seen.environment.name,
         "reason": seen.reason,
+        "differs": [*seen.renewed, *seen.outdated],
         "pending": sorted(pending),
         "guests": [
             {
@@ -148,6 +149,6 @@ def _details(seen: TemplateSurvey, guest: Guest) -> list[str]:
         image = guest.image
         absent = seen.standing(guest) == "absent"
         made_of = [f"image {image.name} on {image.storage}"] if absent and image is not None else []
-        return [*made_of, *seen.outdated]
+        return [*made_of, *seen.renewed, *seen.outdated]
     changes = seen.changes.get(guest.label, ())
     return [f"{change}" for change in changes]

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from blocks.manifest.faults import suggestion
+from blocks.manifest.recipe import Recipe
 from blocks.proxmox.errors import BadSettings
+from tasks.template.seen import BUILDING
 
 STAGES: Final = ("preflight", "image", "create", "configure", "template", "clones")
 GROUPS: Final = {"vm": ("create", "configure"), "all": STAGES}
@@ -41,6 +43,28 @@ def select(
             advice=f"the stages are {', '.join(STAGES)}; look at --stages, --skip and --from",
         )
     return chosen
+
+
+def refuse_rebuild(recipe: Recipe, chosen: Sequence[str]) -> None:
+    """Refuse ``--rebuild`` where no new generation could come of it. Raises BadSettings."""
+    name = recipe.template.name
+    if recipe.rebuild.when == "never":
+        raise BadSettings(
+            [f"--rebuild: {name} has no generations, there is one template under one number"],
+            advice="declare `rebuild: weekly` or `rebuild: on-new-image` under `spec` (with a "
+            "pinned image, on-new-image makes none by itself); or remove the template and build "
+            "it again",
+        )
+    without = [stage for stage in BUILDING if stage not in chosen]
+    if without:
+        raise BadSettings(
+            [
+                f"--rebuild makes a whole generation, but these stages are left out: "
+                f"{', '.join(without)}"
+            ],
+            advice="leave out --rebuild to do single stages, or let it have image, create, "
+            "configure and template",
+        )
 
 
 def _named(words: Iterable[str] | None, option: str, faults: list[str]) -> frozenset[str]:

@@ -66,6 +66,23 @@ def configure(run: RunRef, node: str) -> Outcome:
 
 def outdated(here: Session, guest: Guest, live: Live) -> tuple[str, ...]:
     """What a template has otherwise than declared, as one warning; nothing where it fits."""
+    differs = differing(here, guest, live)
+    if not differs:
+        return ()
+    recipe = here.environment.recipe
+    remedy = (
+        "declare when new generations are made (`rebuild`), or remove it and build it again"
+        if recipe is None or recipe.rebuild.when == "never"
+        else "the next generation will be as declared; `--rebuild` makes it now"
+    )
+    return (
+        f"template {guest.vmid} is not as declared: {'; '.join(differs)}. A template is not "
+        f"changed; {remedy}",
+    )
+
+
+def differing(here: Session, guest: Guest, live: Live) -> tuple[str, ...]:
+    """What a template has otherwise than declared, one text each. No call. Raises StageError."""
     differs = [str(change) for change in diff(guest, live.config)]
     try:
         told = cloud_init_changes(guest, live.config, env=here.environment.name)
@@ -75,12 +92,7 @@ def outdated(here: Session, guest: Guest, live: Live) -> tuple[str, ...]:
         ) from None
     if told:
         differs.append(f"cloud-init: {', '.join(key for key, _, _ in told)}")
-    if not differs:
-        return ()
-    return (
-        f"template {guest.vmid} is not as declared: {'; '.join(differs)}. A template is not "
-        "changed; build a new generation (`rebuild`), or remove it and build it again",
-    )
+    return tuple(differs)
 
 
 def refuse_stuck(guest: Guest, live: Live, anew: frozenset[str] = frozenset()) -> None:

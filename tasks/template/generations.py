@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import date, datetime
+from typing import Any
 
 from blocks.manifest.environment import Environment
 from blocks.manifest.guest import Digest, Guest
@@ -18,14 +19,21 @@ from tasks.found import look
 PREFIX = 8
 """Digits of the image's digest in a generation's name."""
 
-_NAME = re.compile(rf"(?P<stem>.+)-(?P<date>\d{{8}})-(?P<prefix>[0-9a-f]{{{PREFIX}}})")
+NAME_LENGTH = 63
+"""Characters of a DNS label, which the name of a guest is."""
+
+_NAME = re.compile(
+    rf"(?P<stem>.+)-(?P<date>\d{{8}})-(?P<prefix>[0-9a-f]{{{PREFIX}}})(?:-(?P<turn>\d{{1,3}}))?"
+)
+_CREATED = re.compile(r"\bctime=(?P<seconds>\d{1,12})\b")
 
 
 class Generation(Model):
     """One template of an environment, or what a run began to make into one.
 
     ``made`` and ``prefix`` (the first digits of the image's digest) are read from its name, None
-    where that tells neither. ``node`` is where it is now.
+    where that tells neither. ``created``: when its machine was made, in seconds since 1970, 0 where
+    the server does not tell. ``node`` is where it is now.
     """
 
     vmid: int
@@ -33,6 +41,7 @@ class Generation(Model):
     name: str
     made: date | None = None
     prefix: str | None = None
+    created: int = 0
     ready: bool
     template: bool
 
@@ -58,9 +67,10 @@ class Decision(Model):
     reason: str
 
 
-def generation_name(name: str, made: date, digest: Digest) -> str:
-    """``NAME-YYYYMMDD-DIGEST``."""
-    return f"{name}-{made:%Y%m%d}-{digest.hex[:PREFIX]}"
+def generation_name(name: str, made: date, digest: Digest, turn: int = 1) -> str:
+    """``NAME-YYYYMMDD-DIGEST``; of the second one of a day and an image ``...-2``, and so on."""
+    plain = f"{name}-{made:%Y%m%d}-{digest.hex[:PREFIX]}"
+    return plain if turn == 1 else f"{plain}-{turn}"
 
 
 def read_name(name: str) -> tuple[date | None, str | None]:
@@ -101,6 +111,7 @@ def find_generations(
                 name=name,
                 made=made,
                 prefix=prefix,
+                created=created(config),
                 ready=mark.ready,
                 template=bool(int(config.get("template", 0))),
             )
@@ -108,11 +119,25 @@ def find_generations(
     return newest_first(found)
 
 
+def created(config: Mapping[str, Any]) -> int:
+    """When a machine was made, in seconds since 1970; 0 where its configuration does not tell.
+
+    The server writes it into ``meta`` (05-iso-vm-life).
+    """
+    found = _CREATED.search(str(config.get("meta", "")))
+    return int(found["seconds"]) if found else 0
+
+
 def newest_first(generations: Sequence[Generation]) -> tuple[Generation, ...]:
-    """By date; one whose name tells none is older than all that tell, numbers break ties."""
-    return tuple(
-        sorted(generations, key=lambda each: (each.made or date.min, each.vmid), reverse=True)
-    )
+    """By date; one whose name tells none is older than all that tell.
+
+    Of one day, that whose machine was made last is the newest; numbers break ties.
+    """
+
+    def age(each: Generation) -> tuple[date, int, int]:
+        return each.made or date.min, each.created, each.vmid
+
+    return tuple(sorted(generations, key=age, reverse=True))
 
 
 def decide(
@@ -122,35 +147,44 @@ def decide(
     today: date,
     *,
     taken: Collection[int] = (),
+    asked: bool = False,
 ) -> Decision:
     """The generation that a run is about.
 
     ``never``: the one under the declared number and name. ``weekly``: a new one where the newest
     is of an earlier calendar week (Monday to Sunday). ``on-new-image``: where the newest was made
     of an image with another digest. What a run began and did not finish is finished first, with
-    the image of today. ``taken``: numbers of all guests of the cluster.
+    the image of today. ``taken``: numbers of all guests of the cluster. ``asked``: a new one in any
+    case but of ``never``.
 
-    Raises StageError where no number is free.
+    Raises StageError where no number or name is free.
     """
     ordered = newest_first(generations)
     if recipe.rebuild.when == "never":
         return _declared(recipe, ordered)
-    name = generation_name(recipe.template.name, today, digest)
     unfinished = next((each for each in ordered if not each.finished), None)
     if unfinished is not None:
         # It is of the day that finishes it: else the next run of a weekly one made another.
         same = unfinished.prefix == digest.hex[:PREFIX]
         keeps = same and unfinished.template
-        guest = _under(recipe, unfinished, unfinished.name if keeps else name)
-        return Decision(build=True, guest=guest, reason=f"{unfinished} was begun and not finished")
+        others = [each for each in ordered if each is not unfinished]
+        name = unfinished.name if keeps else _free_name(recipe, others, today, digest)
+        guest = _under(recipe, unfinished, name)
+        reason = f"{unfinished} was begun and not finished"
+        if asked:
+            reason += "; it becomes the one that is asked for"
+        return Decision(build=True, guest=guest, reason=reason)
     newest = ordered[0] if ordered else None
     reason = _why(recipe, newest, digest, today)
+    if asked and reason is None:
+        reason = f"a new one is asked for, although {newest} is not due for it"
     if newest is not None and reason is None:
         when = f" of {newest.made}" if newest.made else ""
         return Decision(
             build=False, guest=_under(recipe, newest), reason=f"the generation{when} is current"
         )
-    vmid = _free_number(recipe, ordered, taken)
+    name = _free_name(recipe, ordered, today, digest)
+    vmid = _free_number(recipe, ordered, taken, today)
     guest = recipe.template.model_copy(update={"vmid": vmid, "name": name})
     return Decision(build=True, guest=guest, reason=reason or "there is no generation yet")
 
@@ -192,13 +226,42 @@ def _under(recipe: Recipe, generation: Generation, name: str | None = None) -> G
     )
 
 
-def _free_number(recipe: Recipe, generations: Sequence[Generation], taken: Collection[int]) -> int:
+def _free_name(
+    recipe: Recipe, generations: Sequence[Generation], today: date, digest: Digest
+) -> str:
+    """The name of a generation of that day and image, beside those that there are.
+
+    Raises StageError where it would be too long for a second one.
+    """
+    stem = recipe.template.name
+    plain = generation_name(stem, today, digest)
+    turns = [
+        int(found["turn"] or 1)
+        for each in generations
+        if (found := _NAME.fullmatch(each.name))
+        and each.name in {plain, f"{plain}-{found['turn']}"}
+    ]
+    name = generation_name(stem, today, digest, max(turns, default=0) + 1)
+    if len(name) > NAME_LENGTH:
+        raise StageError(
+            f"a second generation of today and of the same image would be called {name}, which "
+            f"is longer than the {NAME_LENGTH} characters that a name may have",
+            advice="make it tomorrow, or remove the one of today first",
+        )
+    return name
+
+
+def _free_number(
+    recipe: Recipe, generations: Sequence[Generation], taken: Collection[int], today: date
+) -> int:
+    """The first free number; of a second generation of one day, one after the first's, if any."""
     used = {each.vmid for each in generations} | set(taken)
     used |= {clone.vmid for clone in recipe.clones}
     first, last = recipe.rebuild.vmids
-    for guest in recipe.candidates():
-        if guest.vmid not in used:
-            return guest.vmid
+    free = [guest.vmid for guest in recipe.candidates() if guest.vmid not in used]
+    earlier = max((each.vmid for each in generations if each.made == today), default=0)
+    if free:
+        return next((vmid for vmid in free if vmid > earlier), free[0])
     raise StageError(
         f"no number is free for a new generation: {first} to {last} are all taken",
         advice="widen `rebuild.vm_ids`, keep fewer generations (`rebuild.keep`), or remove guests "

@@ -17,11 +17,12 @@ from blocks.proxmox.properties import parse_tags
 from tasks.findings import Finding
 from tasks.found import FoundGuest
 from tasks.image import image_digest
-from tasks.live import Live
+from tasks.live import Live, read_live
 from tasks.session import Session
 from tasks.survey import read_declared
+from tasks.template.configure import differing
 from tasks.template.configure import outdated as outdated_template
-from tasks.template.generations import Generation, decide, find_generations
+from tasks.template.generations import Generation, decide, find_generations, newest_first
 from tasks.template.preflight import standing_findings
 from tasks.template.reconcile import differences
 from tasks.template.retire import superfluous
@@ -40,7 +41,8 @@ class TemplateSurvey:
     ``environment`` has the template under the number and name of the generation that the run is
     about; ``reason`` says why that one. ``lives`` and ``rows`` have the guests that exist, by
     label. ``changes``: how finished clones differ from what is declared, ``outdated``: how a
-    finished template does, in words. ``generations``: what there is of one that is rebuilt.
+    finished template does, in words. ``generations``: what there is of one that is rebuilt;
+    ``renewed``: how the newest of them differs, where the run is to make another.
     """
 
     environment: Environment
@@ -51,6 +53,7 @@ class TemplateSurvey:
     changes: dict[str, tuple[Change, ...]]
     generations: tuple[Generation, ...] = ()
     outdated: tuple[str, ...] = ()
+    renewed: tuple[str, ...] = ()
 
     def differing(self) -> tuple[str, ...]:
         """What a run without ``reconcile`` leaves as it is although it differs, a line each."""
@@ -131,20 +134,25 @@ class TemplateSurvey:
 def survey_template(here: Session, today: date) -> TemplateSurvey:
     """Read the cluster and decide which generation the run is about.
 
-    One call, and one for each declared guest that exists; with ``rebuild: on-new-image`` also the
-    publisher's list of checksums. Raises ProxmoxError, StageError.
+    The run's option ``rebuild`` asks for a new one. One call, and one for each declared guest that
+    exists; with ``rebuild: on-new-image`` also the publisher's list of checksums. Raises
+    ProxmoxError, StageError.
     """
     recipe = require_recipe(here.environment)
     inventory = read_inventory(here.client)
     rebuilt = recipe.rebuild.when != "never"
     reason, template = "as declared", recipe.template
     generations: tuple[Generation, ...] = ()
+    renewed: tuple[str, ...] = ()
     if rebuilt:
         generations = find_generations(here.client, inventory, here.environment)
         digest = image_digest(here, recipe.template)
         taken = {row.vmid for row in inventory.guests}
-        decision = decide(recipe, generations, digest, today, taken=taken)
+        asked = bool(here.run.options.get("rebuild"))
+        decision = decide(recipe, generations, digest, today, taken=taken, asked=asked)
         reason, template = decision.reason, decision.guest
+        if decision.build:
+            renewed = _renewed(here, recipe.template, generations)
     environment = with_template(here.environment, template)
     rows, lives = read_declared(here.client, environment, inventory)
     seen = TemplateSurvey(environment, inventory, reason, lives, rows, {}, generations)
@@ -153,7 +161,21 @@ def survey_template(here: Session, today: date) -> TemplateSurvey:
     outdated: tuple[str, ...] = ()
     if seen.standing(seen.template) == "ready":
         outdated = outdated_template(here, seen.template, lives[TEMPLATE])
-    return replace(seen, changes=changes, outdated=outdated)
+    return replace(seen, changes=changes, outdated=outdated, renewed=renewed)
+
+
+def _renewed(here: Session, template: Guest, generations: Iterable[Generation]) -> tuple[str, ...]:
+    """How the newest finished generation differs from the manifest, in words. At most one call."""
+    finished = [each for each in newest_first(tuple(generations)) if each.finished]
+    if not finished:
+        return ()
+    newest = finished[0]
+    guest = template.model_copy(
+        update={"vmid": newest.vmid, "node": newest.node, "name": newest.name}
+    )
+    live = read_live(here.client, guest)
+    differs = differing(here, guest, live) if live is not None else ()
+    return (f"{newest} is not as declared: {'; '.join(differs)}",) if differs else ()
 
 
 def require_recipe(environment: Environment) -> Recipe:

@@ -17,6 +17,7 @@ from tasks.errors import StageError
 from tasks.template.generations import (
     Decision,
     Generation,
+    created,
     decide,
     generation_name,
     newest_first,
@@ -51,6 +52,7 @@ def _made(
     ready: bool = True,
     template: bool = True,
     node: str = "pve1",
+    at: int = 0,
 ) -> Generation:
     name = generation_name("golden", made, image)
     day, prefix = read_name(name)
@@ -60,6 +62,7 @@ def _made(
         name=name,
         made=day,
         prefix=prefix,
+        created=at,
         ready=ready,
         template=template,
     )
@@ -247,3 +250,86 @@ def test_unfinished_generations_are_never_superfluous() -> None:
     current = recipe.template.model_copy(update={"vmid": 901})
 
     assert superfluous(recipe, generations, current) == ()
+
+
+@pytest.mark.parametrize("when", ["weekly", "on-new-image"])
+def test_a_generation_that_is_asked_for_is_made_although_none_is_due(when: str) -> None:
+    decision = _decide(when, [_made(900)], asked=True)
+
+    assert decision.build
+    assert decision.guest.vmid == 901
+    assert "asked for" in decision.reason
+    assert "VM 900" in decision.reason
+
+
+def test_one_that_is_asked_for_and_due_says_why_it_is_due() -> None:
+    decision = _decide("on-new-image", [_made(900)], NEW_IMAGE, asked=True)
+
+    assert "the image changed" in decision.reason
+
+
+def test_one_that_was_begun_is_finished_where_a_new_one_is_asked_for() -> None:
+    begun = _made(901, ready=False, template=False)
+
+    decision = _decide("weekly", [_made(900), begun], asked=True)
+
+    assert decision.guest.vmid == 901
+    assert "begun and not finished" in decision.reason
+    assert "asked for" in decision.reason
+
+
+def test_the_second_generation_of_a_day_and_image_has_a_name_of_its_own() -> None:
+    first = _made(900)
+    second = _decide("weekly", [first], asked=True).guest
+    there = [first, _made(second.vmid).model_copy(update={"name": second.name})]
+
+    third = _decide("weekly", there, asked=True).guest
+
+    assert second.name == f"{first.name}-2"
+    assert third.name == f"{first.name}-3"
+    assert read_name(third.name) == (MONDAY, OLD_IMAGE.hex[:8])
+
+
+def test_one_that_was_begun_does_not_get_the_name_of_the_one_before_it() -> None:
+    begun = _made(901, ready=False, template=False)
+
+    assert _decide("weekly", [_made(900), begun]).guest.name == f"{begun.name}-2"
+
+
+def test_a_second_name_that_would_be_too_long_is_refused_with_what_to_do() -> None:
+    recipe = _recipe("weekly")
+    template = recipe.template.model_copy(update={"name": "g" * 45})
+    recipe = recipe.model_copy(update={"template": template})
+    name = generation_name(template.name, MONDAY, OLD_IMAGE)
+    there = _made(900).model_copy(update={"name": name})
+
+    with pytest.raises(StageError, match="longer than the 63 characters"):
+        decide(recipe, [there], OLD_IMAGE, MONDAY, asked=True)
+
+
+def test_a_template_without_generations_gets_no_second_one() -> None:
+    assert not _decide("never", [_made(900)], asked=True).build
+
+
+def test_the_second_generation_of_a_day_takes_a_number_after_the_first() -> None:
+    first = _made(902)
+
+    decision = _decide("weekly", [first], asked=True)
+
+    assert decision.guest.vmid == 903
+
+
+def test_of_one_day_the_machine_that_was_made_last_is_the_newest_whatever_its_number() -> None:
+    last, first = _made(900, at=2_000), _made(904, at=1_000)
+
+    assert newest_first([first, last]) == (last, first)
+
+
+@pytest.mark.parametrize(
+    ("meta", "seconds"),
+    [("creation-qemu=9.2.0,ctime=1767225600", 1_767_225_600), ("creation-qemu=9.2.0", 0), ("", 0)],
+)
+def test_when_a_machine_was_made_is_read_from_what_the_server_wrote_down(
+    meta: str, seconds: int
+) -> None:
+    assert created({"meta": meta}) == seconds
