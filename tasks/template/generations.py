@@ -168,8 +168,8 @@ def decide(
         same = unfinished.prefix == digest.hex[:PREFIX]
         keeps = same and unfinished.template
         others = [each for each in ordered if each is not unfinished]
-        name = unfinished.name if keeps else _free_name(recipe, others, today, digest)
-        guest = _under(recipe, unfinished, name)
+        kept = unfinished.name if keeps else None
+        guest = _under(recipe, unfinished, kept or _free_name(recipe, others, today, digest))
         reason = f"{unfinished} was begun and not finished"
         if asked:
             reason += "; it becomes the one that is asked for"
