@@ -170,10 +170,9 @@ def decide(
         others = [each for each in ordered if each is not unfinished]
         kept = unfinished.name if keeps else None
         guest = _under(recipe, unfinished, kept or _free_name(recipe, others, today, digest))
-        reason = f"{unfinished} was begun and not finished"
-        if asked:
-            reason += "; it becomes the one that is asked for"
-        return Decision(build=True, guest=guest, reason=reason)
+        more = "; it becomes the one that is asked for" if asked else ""
+        begun = f"{unfinished} was begun and not finished{more}"
+        return Decision(build=True, guest=guest, reason=begun)
     newest = ordered[0] if ordered else None
     reason = _why(recipe, newest, digest, today)
     if asked and reason is None:
