@@ -145,7 +145,7 @@ def remaster(
     *,
     output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
 ) -> int:
-    """Copy an install ISO with boot menus that start its installer unattended (Ubuntu, Debian).
+    """Copy an install ISO with boot menus that start its installer (Ubuntu, Debian, SUSE).
 
     Parameters
     ----------

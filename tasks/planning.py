@@ -52,8 +52,8 @@ def _installations(seen: Survey) -> list[Finding]:
         if wanted.remaster and untouched:
             found.append(
                 warning(
-                    f"the installer of {wanted.title} asks questions when it is booted from an "
-                    f"untouched ISO, and {guest.install.iso} looks like one",
+                    f"an untouched ISO of {wanted.title} asks questions, or does not start its "
+                    f"installer by itself, and {guest.install.iso} looks like one",
                     "say in `iso.source` where it comes from, and it will be rewritten; or "
                     "rewrite it with `python -m flows.iso remaster` and name the result in `image`",
                     guest=guest.label,

@@ -14,7 +14,8 @@ class Distro(Model):
     """One release of a distribution.
 
     ``ksversion`` is pykickstart's name of the syntax (anaconda only). ``remaster`` says that the
-    install ISO must be rewritten, since its installer does not act on the seed by itself.
+    install ISO must be rewritten, since its installer does not act on the seed by itself, or is
+    not what the ISO boots by itself.
     """
 
     name: str
@@ -89,6 +90,7 @@ def _suse(name: str, title: str) -> Distro:
         files=("autoinst.xml",),
         stack="wicked",
         sudo_group="wheel",
+        remaster=True,
     )
 
 

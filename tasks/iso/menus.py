@@ -1,8 +1,8 @@
 """Boot menus of install ISOs, rewritten so that the installer starts without a key pressed.
 
 Three things change, and nothing else: kernel arguments are added to every entry that boots an
-installer, the menu's time-out becomes one second, and an entry that would win by time-out without
-being the menu's first (Debian's speech synthesis) does so no more.
+installer, the menu's time-out becomes one second, and an entry that would win by time-out and is
+not the installation (Debian's speech synthesis, SUSE's "Boot from Hard Disk") does so no more.
 """
 
 from __future__ import annotations
@@ -35,16 +35,20 @@ KERNEL_ARGS: dict[Family, tuple[str, ...]] = {
         "preseed/file=/proxflow/preseed.cfg",
         f"preseed/early_command={_FETCH_SEED}",
     ),
+    # linuxrc looks for the seed by itself, once it is started.
+    "autoyast": (),
 }
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./:=,+@-]+")
-_GRUB_KERNEL = re.compile(r"^\s*(?:linux|linuxefi)\s+\S*vmlinuz\S*")
+_GRUB_KERNEL = re.compile(r"^\s*(?:linux|linuxefi)\s+\S*(?:vmlinuz\S*|/loader/linux(?=\s|$))")
 _ISOLINUX_KERNEL = re.compile(r"^\s*(?:append\b.*\binitrd=|ontimeout\s+\S*vmlinuz)", re.IGNORECASE)
 _SPEECH = re.compile(r"^(\s*ontimeout\b.*?)\s+speakup\.synth=soft\b", re.IGNORECASE)
 _GRUB_TIMEOUT = re.compile(r"^(\s*set\s+timeout=)[\"']?-?\d+[\"']?(\s*)$")
 _GRUB_DEFAULT = re.compile(r"^(\s*set\s+default=).*$")
 _ISOLINUX_TIMEOUT = re.compile(r"^(\s*timeout\s+)\d+(\s*)$", re.IGNORECASE)
+_ISOLINUX_DISK = re.compile(r"^(\s*default\s+)harddisk(\s*)$", re.IGNORECASE)
 _MENUENTRY = re.compile(r"^(?:menuentry|submenu)\b")
+_TITLE = re.compile(r"^\s*menuentry\s+(?P<title>'[^']+'|\"[^\"$]+\")")
 
 
 def loader_of(path: str) -> Loader | None:
@@ -53,7 +57,7 @@ def loader_of(path: str) -> Loader | None:
     if parts.suffix != ".cfg":
         return None
     folders = parts.parts[:-1]
-    if "isolinux" in folders or "syslinux" in folders:
+    if parts.stem in {"isolinux", "syslinux"} or {"isolinux", "syslinux"} & {*folders}:
         return "isolinux"
     return "grub" if "grub" in folders or "efi" in folders else None
 
@@ -71,6 +75,8 @@ def boots_installer(text: str, loader: Loader) -> bool:
 
 
 def _grub(text: str, family: Family, args: tuple[str, ...]) -> str:
+    if family == "autoyast":
+        return _installer_chosen(text)
     added = " ".join(_grub_word(word) for word in args)
     lines = _each_line(text, lambda line: _grub_line(line, family, added))
     body = "".join(lines)
@@ -82,6 +88,27 @@ def _grub(text: str, family: Family, args: tuple[str, ...]) -> str:
     return body
 
 
+def _installer_chosen(text: str) -> str:
+    """The menu with its first entry that boots an installer as the default, whichever it was.
+
+    Set right before the entries, since menus set default and time-out in more than one way.
+    """
+    lines = text.splitlines(keepends=True)
+    title, first = None, None
+    for at, line in enumerate(lines):
+        if (found := _TITLE.match(line)) is not None:
+            title = found["title"]
+            first = at if first is None else first
+        elif _GRUB_KERNEL.match(line) and title is not None:
+            break
+    else:
+        return text
+    chosen = [f"set default={title}\n", "set timeout=1\n"]
+    if first is None or lines[max(0, first - 2) : first] == chosen:
+        return text
+    return "".join([*lines[:first], *chosen, *lines[first:]])
+
+
 def _grub_line(line: str, family: Family, added: str) -> str:
     if _GRUB_KERNEL.match(line):
         return _with_args(line, added)
@@ -90,12 +117,14 @@ def _grub_line(line: str, family: Family, added: str) -> str:
     return _GRUB_TIMEOUT.sub(r"\g<1>1\g<2>", line)
 
 
-def _isolinux(text: str, _family: Family, args: tuple[str, ...]) -> str:
+def _isolinux(text: str, family: Family, args: tuple[str, ...]) -> str:
     added = " ".join(_isolinux_word(word) for word in args)
-    return "".join(_each_line(text, lambda line: _isolinux_line(line, added)))
+    return "".join(_each_line(text, lambda line: _isolinux_line(line, family, added)))
 
 
-def _isolinux_line(line: str, added: str) -> str:
+def _isolinux_line(line: str, family: Family, added: str) -> str:
+    if family == "autoyast":
+        line = _ISOLINUX_DISK.sub(r"\g<1>linux\g<2>", line)
     if _ISOLINUX_KERNEL.match(line):
         return _with_args(_SPEECH.sub(r"\1", line), added)
     # Tenths of a second; 0 would wait for ever.

@@ -1,9 +1,10 @@
 """Rewrites the boot menus inside an install ISO and leaves every other byte where it was.
 
 Ubuntu asks before it wipes a disk, and Debian does not look for a seed, unless the kernel command
-line says so; both need other boot menus. Rebuilding the image would have to get boot sectors, El
-Torito entries, load sizes and partition tables right for each release. So nothing is rebuilt: the
-image is copied, and only these bytes differ afterwards:
+line says so; SUSE's menu boots the disk if nobody presses a key. They need other boot menus.
+Rebuilding the image would have to get boot sectors, El Torito entries, load sizes and partition
+tables right for each release. So nothing is rebuilt: the image is copied, and only these bytes
+differ afterwards:
 
 - the menu files, in place where they fit into the sectors that they had, else in new sectors
   behind the image;

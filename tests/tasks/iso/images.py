@@ -77,6 +77,28 @@ DEBIAN_ISOLINUX = {
     ),
 }
 
+SUSE_ISOLINUX = (
+    "default harddisk\n\n# hard disk\nlabel harddisk\n  localboot -2\n\n# install\nlabel linux\n"
+    "  kernel linux\n  append initrd=initrd splash=silent showopts\n\n# rescue\nlabel rescue\n"
+    "  kernel linux\n  append initrd=initrd splash=silent rescue=1 showopts\n\n"
+    "ui\t\tgfxboot bootlogo message\nimplicit\t1\nprompt\t\t1\ntimeout\t\t600\n"
+)
+SUSE_GRUB = """\
+timeout=60
+menuentry 'Boot from Hard Disk' --class os {
+  exit
+}
+menuentry 'Installation' --class os {
+  set gfxpayload=keep
+  linux /boot/x86_64/loader/linux splash=silent
+  initrd /boot/x86_64/loader/initrd
+}
+menuentry 'Rescue System' --class os {
+  linux /boot/x86_64/loader/linux splash=silent rescue=1
+  initrd /boot/x86_64/loader/initrd
+}
+"""
+
 
 def ubuntu(folder: Path) -> Path:
     return _image(
@@ -106,6 +128,18 @@ def debian(folder: Path) -> Path:
     )
 
 
+def suse(folder: Path) -> Path:
+    return _image(
+        folder,
+        "SLE-15-SP6-Full-x86_64",
+        {
+            "boot/x86_64/loader/isolinux.cfg": SUSE_ISOLINUX,
+            "boot/x86_64/loader/linux": "kernel",
+            "EFI/BOOT/grub.cfg": SUSE_GRUB,
+        },
+    )
+
+
 def _image(folder: Path, label: str, files: dict[str, str]) -> Path:
     """BIOS by isolinux, UEFI by an image of its own, hybrid partition table, checksums."""
     tree = folder / "tree"
@@ -116,6 +150,7 @@ def _image(folder: Path, label: str, files: dict[str, str]) -> Path:
     (tree / "isolinux").mkdir(exist_ok=True)
     shutil.copy(ISOLINUX / "isolinux.bin", tree / "isolinux")
     efi = tree / "boot" / "grub" / "efi.img"
+    efi.parent.mkdir(parents=True, exist_ok=True)
     efi.write_bytes(b"signed shim and grub " * 20_000)
     sums = [
         f"{hashlib.md5(path.read_bytes()).hexdigest()}  ./{path.relative_to(tree)}\n"

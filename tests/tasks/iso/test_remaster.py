@@ -15,7 +15,7 @@ from tasks.iso import iso9660
 from tasks.iso.menus import KERNEL_ARGS
 from tasks.iso.remaster import IsoError, remaster, remaster_key, remaster_name, sha256_of
 
-from .images import debian, needs_xorriso, ubuntu
+from .images import SUSE_GRUB, SUSE_ISOLINUX, debian, needs_xorriso, suse, ubuntu
 
 pytestmark = needs_xorriso
 
@@ -99,6 +99,23 @@ def test_debian_starts_by_itself_and_not_with_speech_synthesis(
     assert "speakup" not in speech
     assert "auto=true" in speech
     assert "\ntimeout 10\n" in content(made.path, "isolinux/isolinux.cfg").decode()
+
+
+def test_suse_installs_where_it_would_boot_the_disk_and_nothing_else_changes(
+    tmp_path: Path,
+) -> None:
+    made = remaster(suse(tmp_path), tmp_path / "new.iso", "autoyast")
+    again = remaster(made.path, tmp_path / "again.iso", "autoyast")
+
+    isolinux = content(made.path, "boot/x86_64/loader/isolinux.cfg").decode()
+    grub = content(made.path, "EFI/BOOT/grub.cfg").decode()
+
+    assert isolinux == SUSE_ISOLINUX.replace("default harddisk", "default linux").replace(
+        "600", "10"
+    )
+    chosen = "set default='Installation'\nset timeout=1\n"
+    assert grub == SUSE_GRUB.replace("menuentry 'Boot", f"{chosen}menuentry 'Boot")
+    assert again.changed == ()
 
 
 @pytest.mark.skipif(not shutil.which("grub-script-check"), reason="grub-common is not installed")
