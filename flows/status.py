@@ -9,17 +9,18 @@ from rich.table import Table
 
 from blocks.manifest.environment import Environment
 from blocks.manifest.guest import Guest
-from blocks.manifest.plans import Action
+from blocks.manifest.plans import Action, Change
 from blocks.manifest.recipe import TEMPLATE
 from blocks.model import Model
 from blocks.proxmox.client import Client
-from blocks.proxmox.inventory import Inventory, read_inventory
+from blocks.proxmox.inventory import GuestRow, Inventory, read_inventory
 from flows.opening import reading
 from flows.parameters import ClusterName, Json, Manifest, Only
 from flows.plan_text import counted
 from flows.removal import label_of
 from flows.terminal import command, command_line, faults_shown, out, print_json, show_notices
 from tasks.found import FoundGuest, all_guests, of_environment
+from tasks.pending import pending_changes
 from tasks.survey import Survey, survey
 from tasks.template.seen import as_it_is
 
@@ -30,7 +31,8 @@ class GuestStatus(Model):
     """One guest as it is.
 
     ``state`` is absent, installing, ready, foreign, offline, older (a generation of a template), or
-    undeclared: the environment's by its mark, and no longer in the manifest.
+    undeclared: the environment's by its mark, and no longer in the manifest. ``pending``: changes
+    of a running guest that wait until it is stopped and started.
     """
 
     label: str
@@ -42,10 +44,11 @@ class GuestStatus(Model):
     run: str | None = None
     addresses: tuple[str, ...] = ()
     differences: tuple[str, ...] = ()
+    pending: tuple[str, ...] = ()
 
 
-def guest_status(guest: Guest, seen: Survey) -> GuestStatus:
-    """Put together what the survey knows of a guest. No call."""
+def guest_status(guest: Guest, seen: Survey, pending: Sequence[Change] = ()) -> GuestStatus:
+    """Put together what the survey and ``pending_changes`` know of a guest. No call."""
     row = seen.rows.get(guest.label)
     live = seen.lives.get(guest.label)
     plan = seen.plan.guest(guest.label)
@@ -68,7 +71,17 @@ def guest_status(guest: Guest, seen: Survey) -> GuestStatus:
         run=mark.run if mark else None,
         addresses=tuple(map(str, guest.ssh_addresses)),
         differences=tuple(map(str, plan.changes)) or ((plan.reason,) if plan.reason else ()),
+        pending=tuple(map(str, pending)),
     )
+
+
+def readable(seen: Survey) -> dict[str, GuestRow]:
+    """The environment's own guests whose configuration could be read, by label."""
+    return {
+        label: row
+        for label, row in seen.rows.items()
+        if label in seen.lives and seen.plan.guest(label).action is not Action.FOREIGN
+    }
 
 
 def undeclared(
@@ -115,14 +128,18 @@ def main(
 
     Guests of the environment that are no longer in the manifest are shown too, as undeclared,
     except with --only. One call, and one more for each guest of the cluster; with --only one for
-    each guest named. Exit codes: 0 done, 1 failed, 2 bad input.
+    each guest named; for each declared guest that runs, another one tells which changes wait for a
+    restart. Exit codes: 0 done, 1 failed, 2 bad input.
     """
     with faults_shown(), reading(manifest, cluster, only) as here:
         show_notices(here.client.notices)
         inventory = read_inventory(here.client)
         environment = as_it_is(here.client, inventory, here.environment)
         seen = survey(here.client, environment, cluster=here.connection.label, inventory=inventory)
-        rows = [guest_status(guest, seen) for guest in environment.guests]
+        waiting = pending_changes(here.client, readable(seen))
+        rows = [
+            guest_status(guest, seen, waiting.get(guest.label, ())) for guest in environment.guests
+        ]
         strays = () if only else undeclared(here.client, environment, seen.inventory)
         rows.extend(strays)
         if json:
@@ -140,11 +157,13 @@ def main(
                 row.state,
                 row.run or "",
                 row.addresses[0] if row.addresses else "",
-                escape("\n".join(row.differences)),
+                escape("\n".join((*row.differences, *map(_after_restart, row.pending)))),
             )
         out.print(table)
         out.print()
         out.print(f"[bold]{here.environment.name}[/] on {here.connection.label}: {counted(seen)}")
+        if late := [row.label for row in rows if row.pending]:
+            out.print(_restart(late), markup=False, soft_wrap=True)
         if lost := [stray for stray in strays if stray.state == "undeclared"]:
             advice = _advice(lost, command("down", manifest, cluster))
             out.print(advice, markup=False, soft_wrap=True)
@@ -156,6 +175,17 @@ def _advice(strays: Sequence[GuestStatus], down: str) -> str:
     return (
         f"No longer in the manifest: {names}. `{down}` removes them with all others; for them "
         "alone, put them back into the manifest and use `down --only NAME`."
+    )
+
+
+def _after_restart(change: str) -> str:
+    return f"{change} (after a restart)"
+
+
+def _restart(labels: Sequence[str]) -> str:
+    return (
+        f"Changes wait for a restart of {', '.join(labels)}: Proxmox VE takes them over when the "
+        "guest is stopped and started (or rebooted in its page), not when it reboots by itself."
     )
 
 

@@ -163,6 +163,44 @@ def test_status_tells_absent_installing_foreign_and_stopped(place: Place, run: C
         assert word in said.out
 
 
+def test_status_tells_which_changes_wait_for_a_restart(place: Place, run: Commands) -> None:
+    manifest = brought_up(place, count=2)
+    card = place.config(1)["net0"]
+    document = place.document(count=2)
+    nodes = document["spec"]["hypervisor"]["nodes"]
+    nodes["n1"]["resources"]["memory"] = 2048
+    place.write(document)
+    run.good("up", manifest, "--yes")
+
+    first, second = run.good("status", manifest, "--json").json()
+    said = run.good("status", manifest)
+    with place.client() as client:
+        client.run("POST", f"/nodes/pve1/qemu/{place.vmid(1)}/status/stop")
+        client.run("POST", f"/nodes/pve1/qemu/{place.vmid(1)}/status/start")
+    restarted = run.good("status", manifest)
+
+    assert place.config(1)["net0"] == card
+    assert first["differences"] == second["pending"] == second["differences"] == []
+    assert first["pending"] == ["~ memory: 1024 MiB -> 2048 MiB"]
+    assert "memory: 1024 MiB -> 2048 MiB (after a restart)" in " ".join(said.out.split())
+    assert "Changes wait for a restart of n1: " in said.out
+    assert "restart" not in restarted.out
+
+
+def test_status_asks_once_for_each_declared_guest_that_runs(place: Place, run: Commands) -> None:
+    manifest = brought_up(place, count=2)
+    with place.client() as client:
+        client.run("POST", f"/nodes/pve1/qemu/{place.vmid(1)}/status/stop")
+    place.lab.forget_requests()
+
+    run.good("status", manifest)
+
+    paths = [call["path"] for call in place.lab.requests()]
+    assert [path for path in paths if path.endswith("/pending")] == [
+        f"/nodes/pve2/qemu/{place.vmid(2)}/pending"
+    ]
+
+
 def test_status_tells_of_guests_on_a_node_that_is_offline(place: Place, run: Commands) -> None:
     manifest = brought_up(place)
     place.lab.node_offline("pve1")
