@@ -17,6 +17,9 @@ from tasks.reread import WRITES, InstallMedium
 
 Phase = Literal["switched off", "starting", "installing", "restarted", "installing again"]
 
+# An ISO that tests itself before it installs, as the Red Hat family's do, reads for minutes and
+# writes nothing; whoever waits for an answer reads much less between two looks (bytes).
+READS: Final = 1024 * 1024
 # Seconds that a guest may be off while it is waited for: some are restarted from outside.
 OFF_SECONDS: Final = 60.0
 
@@ -137,15 +140,18 @@ class Watch:
                 self.changed = sight.at
             self._base = sight.written
         if sight.read is not None:
-            self.medium.add(max(0, sight.read - self._read), fresh)
+            read = max(0, sight.read - self._read)
+            self.medium.add(read, fresh)
             self._read = sight.read
+            if read >= READS and not self._wrote:
+                self.changed = sight.at
 
     def looping(self, bounds: Bounds) -> bool:
         """Whether it restarts, or is installed, again and again."""
         return max(self.restarts, self.medium.boots) >= bounds.restarts
 
     def stuck(self, bounds: Bounds, now: float) -> bool:
-        """Whether nothing was written, and nothing restarted, for too long."""
+        """Whether nothing was written, nothing restarted and no ISO tested itself for too long."""
         return self.told and self.phase != "switched off" and now - self.changed >= bounds.quiet
 
     def off(self, now: float) -> bool:

@@ -145,6 +145,15 @@ def test_an_installer_that_never_wrote_is_stuck_from_its_start_on() -> None:
     assert seen(on(1), on(101)).stuck(BOUNDS_OF_TESTS, 101)
 
 
+def test_an_iso_that_tests_itself_is_a_sign_of_life_until_the_disk_is_written() -> None:
+    testing = [Sight(at, True, 7, at, 0, at * MIB) for at in range(0, 500, 20)]
+    assert not seen(*testing).stuck(BOUNDS_OF_TESTS, 560)
+    assert seen(*testing).stuck(BOUNDS_OF_TESTS, 580)
+
+    asking = [Sight(at, True, 7, at, 0, min(at, 20) * MIB) for at in range(0, 500, 20)]
+    assert seen(*asking).stuck(BOUNDS_OF_TESTS, 480)
+
+
 def test_a_restart_is_a_sign_of_life() -> None:
     assert not seen(on(1), on(99, pid=8), on(150, pid=8)).stuck(BOUNDS_OF_TESTS, 150)
 
