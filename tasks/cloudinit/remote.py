@@ -16,20 +16,26 @@ from blocks.manifest.guest import SnippetHost
 from tasks.errors import StageError
 
 CONNECT_SECONDS = 15
-_WRITE_SECONDS = 120
+_WRITE_SECONDS, _TRY_SECONDS = 120, 40
 _NO_FOLDER, _NO_RIGHT, _TORN = 66, 77, 74
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:%-]*")
 _USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
-# Each file appears whole or not at all: it gets its name only once its hash is right. head takes
-# no byte more than it is told, so that the next file begins where this one ends.
-_SCRIPT = """\
+# Whatever is not finished goes away again.
+_BEGIN = """\
 set -u
 umask 077
 folder={folder}
 [ -d "$folder" ] || exit 66
 made=
 trap 'rm -f "$made"' EXIT
+"""
+_TRY = """\
+made=$(mktemp "$folder/.proxflow.XXXXXX") || exit 77
+"""
+# Each file appears whole or not at all: it gets its name only once its hash is right. head takes
+# no byte more than it is told, so that the next file begins where this one ends.
+_WRITE = """\
 put() {{
   made=$(mktemp "$folder/.proxflow.XXXXXX") || exit 77
   head -c "$1" >"$made" || exit 77
@@ -51,16 +57,29 @@ def write_files(host: SnippetHost, node: str, folder: str, files: Mapping[str, s
         shlex.join(["put", str(len(item)), hashlib.sha256(item).hexdigest(), name])
         for name, item in data.items()
     )
-    script = _SCRIPT.format(folder=shlex.quote(folder), puts="\n".join(puts))
+    script = _WRITE.format(puts="\n".join(puts))
+    _run(host, node, folder, script, b"".join(data.values()), _WRITE_SECONDS)
+
+
+def try_folder(host: SnippetHost, node: str, folder: str) -> None:
+    """Log in and see whether files could be written into a folder of the node.
+
+    A file without a byte is made there for a moment. Raises StageError as ``write_files`` does.
+    """
+    _run(host, node, folder, _TRY, b"", _TRY_SECONDS)
+
+
+def _run(host: SnippetHost, node: str, folder: str, script: str, data: bytes, seconds: int) -> None:
     # Brackets belong to addresses in URLs; the client knows none.
     target = (host.host or node).strip("[]")
-    done = _ssh(host, target, script, b"".join(data.values()))
+    begin = _BEGIN.format(folder=shlex.quote(folder))
+    done = _ssh(host, target, begin + script, data, seconds)
     if done.returncode != 0:
         raise _refused(host, target, folder, done)
 
 
 def _ssh(
-    host: SnippetHost, target: str, script: str, data: bytes
+    host: SnippetHost, target: str, script: str, data: bytes, seconds: int
 ) -> subprocess.CompletedProcess[bytes]:
     if not _HOST.fullmatch(target) or not _USER.fullmatch(host.user):
         raise StageError(
@@ -75,7 +94,7 @@ def _ssh(
     command += ["--", target, f"exec sh -c {shlex.quote(script)}"]
     try:
         return subprocess.run(
-            command, input=data, capture_output=True, timeout=_WRITE_SECONDS, check=False
+            command, input=data, capture_output=True, timeout=seconds, check=False
         )
     except FileNotFoundError:
         raise StageError(
@@ -84,7 +103,7 @@ def _ssh(
         ) from None
     except subprocess.TimeoutExpired:
         raise StageError(
-            f"writing the snippets to {target} did not end within {_WRITE_SECONDS} s",
+            f"SSH to {target}, where the snippets go, did not end within {seconds} s",
             advice=f"try `{_login(host, target)} true` by hand",
         ) from None
 

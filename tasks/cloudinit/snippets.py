@@ -118,7 +118,7 @@ def _write(
     storage = snippet_storage(guest, cloud)
     env, run = here.environment.name, here.run.run_id
     names = {part: snippet_name(env, guest.label, told, run, part) for part in texts}
-    folder = _folder(here, guest, cloud, storage)
+    folder = snippet_folder(here.client, guest.node, cloud, storage)
     write_files(
         cloud.snippet_host, guest.node, folder, {names[part]: text for part, text in texts.items()}
     )
@@ -186,25 +186,28 @@ def delete_snippet(client: Client, found: FoundSnippet) -> None:
     client.run("DELETE", path)
 
 
-def _folder(here: Session, guest: Guest, cloud: CloudInit, storage: str) -> str:
-    """The folder of the storage's snippets on the node. One or two calls."""
-    status = here.client.get(api_path("nodes", guest.node, "storage", storage, "status"))
+def snippet_folder(client: Client, node: str, cloud: CloudInit, storage: str) -> str:
+    """The folder of the storage's snippets on the node. One or two calls.
+
+    Raises StageError where the storage takes none, or does not say where; ProxmoxError.
+    """
+    status = client.get(api_path("nodes", node, "storage", storage, "status"))
     contents = re.split(r"[,\s]+", str(status.get("content", "")))
     if "snippets" not in contents:
         raise StageError(
-            f"storage {storage} takes no snippets on {guest.node}",
+            f"storage {storage} takes no snippets on {node}",
             advice=f"add content snippets to {storage} (Datacenter, Storage), name another one in "
             "cloud_init.snippets.storage, or set cloud_init.method to seed",
         )
     if cloud.snippet_host.directory is not None:
         return cloud.snippet_host.directory.rstrip("/") or "/"
     try:
-        config: dict[str, Any] = here.client.get(api_path("storage", storage))
+        config: dict[str, Any] = client.get(api_path("storage", storage))
     except PermissionDenied:
         config = {}
     if not config.get("path"):
         raise StageError(
-            f"where storage {storage} keeps its files on {guest.node} cannot be read",
+            f"where storage {storage} keeps its files on {node} cannot be read",
             advice="that takes Datastore.Allocate on it; or say it in "
             "cloud_init.snippets.directory",
         )

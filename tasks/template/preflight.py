@@ -37,6 +37,7 @@ from tasks.template.preflight_numbers import (
 from tasks.template.preflight_places import place_findings
 from tasks.template.preflight_rights import right_findings
 from tasks.template.preflight_scope import Scope, scope
+from tasks.template.preflight_snippets import snippet_findings, snippet_places
 
 _BANNER_SECONDS = 1.0
 
@@ -56,8 +57,9 @@ def check_template(
     ``stages``: of image, create, configure, template, clones. ``reconcile``: existing clones may
     be changed. Reads only, several at once: version, permissions, every guest's configuration,
     and of each node its bridges and, where a guest asks for them, machines, processors and PCI
-    mappings; of each new clone's address, whether something answers. Raises ProxmoxError where
-    the cluster cannot be read at all.
+    mappings; of each new clone's address, whether something answers. Where snippets are to be
+    written, the login and the folder are tried. Raises ProxmoxError where the cluster cannot be
+    read at all.
     """
     with ThreadPoolExecutor(READERS) as pool:
         reading = pool.submit(all_guests, client, inventory)
@@ -85,6 +87,10 @@ def check_template(
             for clone in seen.missing
             for address in clone.ssh_addresses[:1]
         }
+        logins = [
+            pool.submit(snippet_findings, client, place)
+            for place in snippet_places(seen, inventory)
+        ]
         who = connection.token_id or connection.user or "the caller"
         carded = _carded(seen)
         return joined(
@@ -105,6 +111,7 @@ def check_template(
             ),
             rebuild_findings(seen),
             image.result(),
+            *(login.result() for login in logins),
         )
 
 
