@@ -74,11 +74,26 @@ def test_a_folder_and_a_missing_file_are_refused(tmp_path: Path, run: Commands) 
     "line",
     [
         "memory: lots",
-        "cores: [2]",
-        "storage: [local, lvm]",
         "image_url: 7",
-        "uefi_enabled: { a: b }",
         "tpm_enabled: perhaps",
+        "domain: a domain",
+        "nameserver: true",
+        "tags: '!!!'",
+        "bios: award",
+        "cache: fast",
+        "machine: 35",
+        "ci_user: 7",
+        "timezone: 2",
+        "bridge: 0",
+        "ip_mode: guessed",
+        "netmask: 24",
+        "net0: virtio,rate=5",
+        "ipconfig0: ip6=auto",
+        "checksum: abc",
+        "efi_storage: fast\nuefi: false",
+        "tpm_storage: fast\ntpm: false",
+        "clone_prefix: web",
+        "distro: plan9",
         "create_clones: maybe",
         "clone_count: many",
         "vlan: office",
@@ -88,14 +103,49 @@ def test_a_folder_and_a_missing_file_are_refused(tmp_path: Path, run: Commands) 
 def test_a_value_that_makes_no_sense_is_named(tmp_path: Path, run: Commands, line: str) -> None:
     said = converted(tmp_path, run, MINIMAL + line + "\n")
 
-    key = line.partition(":")[0]
+    key = {"distro": "image"}.get(line.partition(":")[0], line.partition(":")[0])
     assert f"note: {key}: " in said.err
-    assert key not in said.out
+    assert line.partition(":")[0] not in said.out
 
 
-def test_clones_that_are_no_list_are_named(tmp_path: Path, run: Commands) -> None:
-    said = converted(tmp_path, run, MINIMAL + "clones: web1,web2\n")
-    assert "note: clones: is no list of mappings; left out" in said.err
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("cores: [2]", "cores: is a list; write one value"),
+        ("storage: [local, lvm]", "storage: is a list; write one value"),
+        ("uefi_enabled: { a: b }", "uefi_enabled: is a mapping; write one value"),
+        ("nameserver: { first: 10.0.0.1 }", "nameserver: is a mapping; write one value, or a list"),
+        ("tags: { os: linux }", "tags: is a mapping; write one value, or a list of them"),
+        ("packages: [{ name: htop }]", "packages: is a list of lists or mappings"),
+        ("cloud_init: { ssh_keys: { a: b } }", "cloud_init_ssh_keys: is a mapping"),
+        ("ci_password: { a: hunter2 }", "ci_password: is a mapping"),
+        ("clones: web1,web2", "clones: is no list of mappings; write a list of mappings"),
+        ("clones: [web1]", "clones: is no list of mappings; write a list of mappings"),
+        ("clones: [{ id: 200, tags: { a: b } }]", "clones[0].tags: is a mapping"),
+    ],
+)
+def test_a_value_of_a_wrong_shape_is_a_fault_with_line_and_key(
+    tmp_path: Path, run: Commands, line: str, fault: str
+) -> None:
+    path = tmp_path / "vars.yml"
+    path.write_text(MINIMAL + line + "\n")
+
+    said = run("template", "import", path)
+
+    assert said.code == 2
+    assert said.out == ""
+    assert f"{path}:3: {fault}" in said.err
+    assert "hunter2" not in said.text
+
+
+def test_all_values_of_a_wrong_shape_are_told_at_once(tmp_path: Path, run: Commands) -> None:
+    path = tmp_path / "vars.yml"
+    path.write_text(MINIMAL + "clones:\n  - id: 200\n    dns: { a: b }\nnameserver: { a: b }\n")
+
+    said = run("template", "import", path)
+
+    assert f"{path}:5: clones[0].dns: " in said.err
+    assert f"{path}:6: nameserver: " in said.err
 
 
 def test_of_repeated_keys_the_last_is_taken_as_ansible_does(tmp_path: Path, run: Commands) -> None:

@@ -9,13 +9,18 @@ from blocks.manifest.template.ansible_file import Vars, has_jinja
 from blocks.manifest.template.ansible_values import (
     address_of,
     flag,
-    listed,
     nic_of,
     number,
     size_of,
     tags_of,
+    word,
+    words,
 )
 
+_NOT_COUNTED = {
+    True: "since the clones are listed one by one",
+    False: "since no number of clones is given",
+}
 _STARTED: tuple[str, ...] = ("started", "autostart", "power_on")
 
 
@@ -32,10 +37,7 @@ def clone_entries(found: Vars, *, template_id: int, static: bool) -> list[dict[s
     number_of = found.take("clone_count", "num_clones", "clones_count", into=number)
     prefix = found.take("clone_prefix", "clone_name_prefix", "clone_name")
     first = found.take("clone_start_id", "clone_id_start", "clone_vmid_start", into=number)
-    given = found.take("clones", "clone_list", "vm_clones", "clone_vms_list")
-    if given is not None and not isinstance(given, list | dict):
-        found.notes.append("clones: is no list of mappings; left out")
-    entries = given if isinstance(given, list) else [given] if isinstance(given, dict) else []
+    entries = found.entries("clones", "clone_list", "vm_clones", "clone_vms_list")
     if number_of and not entries:
         counted: dict[str, Any] = {
             "count": number_of,
@@ -45,10 +47,12 @@ def clone_entries(found: Vars, *, template_id: int, static: bool) -> list[dict[s
         entries_made = [counted if full is not False else {**counted, "mode": "linked"}]
     else:
         entries_made = [
-            clone
-            for index, entry in enumerate(entries)
-            if (clone := _clone(found, entry, index, full, template_id)) is not None
+            _clone(found, entry, index, full, template_id) for index, entry in enumerate(entries)
         ]
+        counted_only = {"clone_count": number_of, "clone_prefix": prefix, "clone_start_id": first}
+        for name, value in counted_only.items():
+            if value:
+                found.leave(name, str(value), _NOT_COUNTED[bool(entries)])
     if wanted is False and entries_made:
         found.notes.append("create_clones: is off; the clones were left out")
         return []
@@ -67,29 +71,26 @@ def clone_entries(found: Vars, *, template_id: int, static: bool) -> list[dict[s
 
 
 def _clone(
-    found: Vars, entry: Any, index: int, full: bool | None, template_id: int
-) -> dict[str, Any] | None:
+    found: Vars, entry: dict[Any, Any], index: int, full: bool | None, template_id: int
+) -> dict[str, Any]:
     prefix = f"clones[{index}]."
-    if not isinstance(entry, dict):
-        found.notes.append(f"clones[{index}]: is no mapping; left out")
-        return None
-    own = Vars({str(key).lower(): value for key, value in entry.items()}, found.notes, prefix)
+    own = found.inner(entry, prefix)
     name = own.take("hostname", "name", "vm_name", "vm_hostname")
     vmid = own.take("id", "vm_id", "vmid", "newid", "clone_id", into=number)
     if vmid is None or vmid < 100:
         vmid = template_id + 100 + index
         found.notes.append(f"{prefix}id: no number is given; {vmid} was put in")
     clone: dict[str, Any] = {"name": _clean(name, f"clone-{vmid}", own), "vm_id": vmid}
-    node = own.take("node", "target", "target_node", "proxmox_node")
-    if isinstance(node, str) and node:
+    node = own.take("node", "target", "target_node", "proxmox_node", into=word)
+    if node:
         clone["node"] = node
     linked = _is_linked(own, full)
-    storage = own.take("storage", "target_storage", "vm_storage")
+    storage = own.take("storage", "target_storage", "vm_storage", into=word)
     if linked:
         clone["mode"] = "linked"
         if storage:
             found.notes.append(f"{prefix}storage: a linked clone has none of its own; left out")
-    elif isinstance(storage, str) and storage:
+    elif storage:
         clone["storage"] = storage
     address, gateway = address_of(own)
     if address is not None:
@@ -114,23 +115,24 @@ def _clone(
 
 def _rest(own: Vars) -> dict[str, Any]:
     clone: dict[str, Any] = {}
-    size = size_of(own.take("disk_size", "size", "disk"))
+    size = own.take("disk_size", "size", "disk", into=size_of)
     if size is not None:
         clone["disk"] = size
-    nic = nic_of(own.take("net0"))
-    bridge, vlan = own.take("bridge"), own.take("vlan", "vlan_id", "vlan_tag", into=number)
-    if isinstance(bridge, str) and bridge:
+    nic = nic_of(own, "net0")
+    bridge = own.take("bridge", into=word)
+    vlan = own.take("vlan", "vlan_id", "vlan_tag", into=number)
+    if bridge:
         nic["bridge"] = bridge
     if vlan:
         nic["vlan"] = vlan
     if nic:
         clone["nics"] = [nic]
-    tags = tags_of(own.take("tags"))
+    tags = own.take("tags", several=True, into=tags_of)
     if tags:
         clone["tags"] = tags
-    for key in ("pool", "description"):
-        value = own.take(key, "notes") if key == "description" else own.take(key)
-        if isinstance(value, str) and value:
+    for key, names in (("pool", ("pool",)), ("description", ("description", "notes"))):
+        value = own.take(*names, into=word)
+        if value:
             clone[key] = value
     for key, others in (("start", _STARTED), ("onboot", ())):
         switch = own.take(key, *others, into=flag)
@@ -144,27 +146,32 @@ def _rest(own: Vars) -> dict[str, Any]:
 
 def _told(own: Vars) -> dict[str, Any]:
     told: dict[str, Any] = {}
-    dns = listed(own.take("dns", "nameserver", "nameservers"))
+    dns = own.take("dns", "nameserver", "nameservers", several=True, into=words)
     if dns:
         told["dns"] = dns
-    search = listed(own.take("searchdomain", "search_domain"))
+    search = own.take("searchdomain", "search_domain", several=True, into=words)
     if search:
         told["search"] = search
-    user = own.take("ci_user", "ciuser", "user")
-    if isinstance(user, str) and user:
+    user = own.take("ci_user", "ciuser", "user", into=word)
+    if user:
         told["user"] = user
     return told
 
 
 def _is_linked(own: Vars, full: bool | None) -> bool:
-    mode = own.take("mode", "clone_type", "type", "clone_mode")
-    if isinstance(mode, str) and mode.lower() in ("full", "linked"):
-        return mode.lower() == "linked"
+    mode = own.take("mode", "clone_type", "type", "clone_mode", into=_mode)
+    if mode is not None:
+        return bool(mode == "linked")
     linked: bool | None = own.take("linked", "linked_clone", into=flag)
     own_full: bool | None = own.take("full", "full_clone", into=flag)
     if linked is not None:
         return linked
     return not (own_full if own_full is not None else full if full is not None else True)
+
+
+def _mode(value: Any) -> str | None:
+    mode = str(value).lower()
+    return mode if mode in ("full", "linked") else None
 
 
 def _clean(name: Any, otherwise: str, own: Vars) -> str:

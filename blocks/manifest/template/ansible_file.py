@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,23 +32,64 @@ class Vaulted:
     """A value that Ansible keeps encrypted."""
 
 
+class Lined(dict[Any, Any]):
+    """A mapping of the file; ``lines`` has the line of each of its keys, counted from 1."""
+
+    lines: dict[str, int]
+
+
+def lines_of(mapping: Mapping[Any, Any]) -> dict[str, int]:
+    """The line of each key of a mapping, by its name in small letters."""
+    lines = mapping.lines if isinstance(mapping, Lined) else {}
+    return {key.lower(): line for key, line in lines.items()}
+
+
 @dataclass
 class Vars:
-    """The variables that are not converted yet, and what was said about those that are."""
+    """The variables that are not converted yet, and what was said about those that are.
+
+    ``faults``: values of a shape that cannot be what its key says. ``lines``: of the variables.
+    """
 
     values: dict[str, Any]
     notes: list[str] = field(default_factory=list)
     prefix: str = ""
     used: set[str] = field(default_factory=set)
+    file: str = ""
+    lines: dict[str, int] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+
+    def inner(self, entry: Mapping[Any, Any], prefix: str) -> Vars:
+        """The variables of a mapping in this file; what is said of them is said here, too."""
+        return Vars(
+            values={str(key).lower(): value for key, value in entry.items()},
+            notes=self.notes,
+            prefix=prefix,
+            file=self.file,
+            lines=lines_of(entry),
+            faults=self.faults,
+        )
+
+    def refuse(self, name: str, problem: str, remedy: str) -> None:
+        """Note a fault of a variable."""
+        key, line = f"{self.prefix}{name}", self.lines.get(name)
+        self.faults.append(
+            Fault(file=self.file, line=line, key=key, problem=problem, remedy=remedy)
+        )
 
     def take(
-        self, *names: str, secret: bool = False, into: Callable[[Any], Any] | None = None
+        self,
+        *names: str,
+        secret: bool = False,
+        several: bool = False,
+        into: Callable[[Any], Any] | None = None,
     ) -> Any:
         """The value of the first of these names that is there; the others are told to be double.
 
         A Jinja expression that could not be filled in, and a null, give None. With ``secret`` no
-        message repeats the value, and an expression is a value. ``into`` makes what is wanted of
-        the value; where it gives None, the value is told to be left out.
+        message repeats the value, and an expression is a value. With ``several`` it may be a list
+        of values; a mapping, or a list otherwise, is a fault. ``into`` makes what is wanted of the
+        value; where it gives None, the value is told to be left out.
         """
         found: Any = None
         taken = ""
@@ -70,12 +111,51 @@ class Vars:
                 self.notes.append(f"{self.prefix}{name}: left out, since {taken} says it already")
                 continue
             found, taken = value, name
-        if found is None or into is None:
+        if found is None or self._is_misshapen(taken, found, several=several):
+            return None
+        if into is None:
             return found
         made = into(found)
-        if made is None and found != "":
+        if made is None and found not in ("", []):
             self.notes.append(f"{self.prefix}{taken}: {found!r} is not understood; left out")
         return made
+
+    def _is_misshapen(self, name: str, value: Any, *, several: bool) -> bool:
+        wanted = "write one value, or a list of them" if several else "write one value"
+        if isinstance(value, dict):
+            self.refuse(name, "is a mapping", wanted)
+        elif isinstance(value, list) and not several:
+            self.refuse(name, "is a list", wanted)
+        elif isinstance(value, list) and any(isinstance(each, dict | list) for each in value):
+            self.refuse(name, "is a list of lists or mappings", wanted)
+        elif isinstance(value, list) and any(isinstance(each, Vaulted) for each in value):
+            self.refuse(name, "holds a value that ansible-vault encrypted", "leave that one out")
+        else:
+            return False
+        return True
+
+    def entries(self, *names: str) -> list[dict[Any, Any]]:
+        """The mappings in the list of the first of these names that is there; one alone will do.
+
+        What is neither is a fault.
+        """
+        for name in names:
+            value = self.values.get(name)
+            if value is None or has_jinja(value) or isinstance(value, Vaulted):
+                self.take(name)
+                continue
+            del self.values[name]
+            entries = value if isinstance(value, list) else [value]
+            wanted = "write a list of mappings, each with a name and an id"
+            if all(isinstance(each, dict) for each in entries):
+                return entries
+            self.refuse(name, "is no list of mappings", wanted)
+        return []
+
+    def leave(self, name: str, value: str, why: str = "") -> None:
+        """Tell that a value, or a part of one, is left out."""
+        reason = why or "has no place here"
+        self.notes.append(f"{self.prefix}{name}: {value} was left out; {reason}")
 
     def drop(self, name: str, why: str) -> None:
         """Leave a variable out, and say why."""
@@ -129,14 +209,8 @@ def read_vars(text: str, file: str) -> Vars:
         raise refuse("has no variables", "name a file of 'key: value' lines")
     if content.get("kind") == "Template":
         raise refuse("is a template already", "name the variable file of the playbook")
-    values: dict[str, Any] = {}
-    for key, value in content.items():
-        name = str(key).lower()
-        if name in _GROUPS and isinstance(value, dict):
-            values |= {f"{name}_{inner}".lower(): each for inner, each in value.items()}
-        else:
-            values[name] = value
-    found = Vars(values, notes)
+    found = Vars({}, notes, file=file)
+    _gather(found, content)
     try:
         _fill_in(found)
     except RecursionError:
@@ -144,6 +218,21 @@ def read_vars(text: str, file: str) -> Vars:
             "has aliases (*) that go round in a circle or grow without end", "write the values out"
         ) from None
     return found
+
+
+def _gather(found: Vars, content: Mapping[Any, Any]) -> None:
+    """Take the variables of a mapping; those of a group get its name before theirs."""
+    lines = lines_of(content)
+    for key, value in content.items():
+        name = str(key).lower()
+        if name in _GROUPS and isinstance(value, dict):
+            inner = {f"{name}_{each}".lower(): given for each, given in value.items()}
+            found.values |= inner
+            found.lines |= {f"{name}_{each}": line for each, line in lines_of(value).items()}
+        else:
+            found.values[name] = value
+            if name in lines:
+                found.lines[name] = lines[name]
 
 
 def has_jinja(value: Any) -> bool:
@@ -168,6 +257,16 @@ class _Constructor(SafeConstructor):
             self.repeated.append(str(key))
         return True
 
+    def construct_yaml_map(self, node: Any) -> Iterator[Lined]:
+        """A mapping, filled in once it is known, as an alias may be within it."""
+        made = Lined()
+        made.lines = {}
+        yield made
+        made.update(self.construct_mapping(node))
+        made.lines = {
+            key.value: key.start_mark.line + 1 for key, _ in node.value if key.id == "scalar"
+        }
+
 
 def _vaulted(_constructor: Any, _node: Any) -> Vaulted:
     return Vaulted()
@@ -177,6 +276,7 @@ def _verbatim(constructor: Any, node: Any) -> Any:
     return constructor.construct_scalar(node)
 
 
+_Constructor.add_constructor("tag:yaml.org,2002:map", _Constructor.construct_yaml_map)
 _Constructor.add_constructor("!vault", _vaulted)
 _Constructor.add_constructor("!unsafe", _verbatim)
 
@@ -205,7 +305,9 @@ def _fill_in(found: Vars) -> None:
         if left < 0:
             raise RecursionError
         if isinstance(value, dict):
-            return {key: filled(each) for key, each in value.items()}
+            whole = Lined((key, filled(each)) for key, each in value.items())
+            whole.lines = lines_of(value)
+            return whole
         if isinstance(value, list):
             return [filled(each) for each in value]
         return _text(value) if isinstance(value, str) else value

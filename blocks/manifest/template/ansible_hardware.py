@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from blocks.manifest.template.ansible_file import Vars
-from blocks.manifest.template.ansible_values import flag, listed, nic_of, number, size_of, word
+from blocks.manifest.template.ansible_values import flag, nic_of, number, size_of, word, words
 
 _VLANS: tuple[str, ...] = ("vlan_id", "vlan_tag", "vm_vlan")
 
@@ -23,10 +23,15 @@ def resources_of(found: Vars) -> dict[str, Any]:
             "memory", "vm_memory", "mem", "ram", "memory_mb", "vm_ram", "ram_size", into=number
         ),
         "balloon": found.take("balloon", "vm_balloon", "min_memory", into=number),
-        "cpu": found.take("cpu_type", "cpu", "vm_cpu_type", "cputype"),
+        "cpu": found.take("cpu_type", "cpu", "vm_cpu_type", "cputype", into=_cpu),
     }
-    if isinstance(values["cpu"], int):
-        values["cores"], values["cpu"] = values["cores"] or values["cpu"], None
+    cores = values["cpu"]
+    if isinstance(cores, int):
+        if values["cores"] is None:
+            values["cores"] = cores
+        elif values["cores"] != cores:
+            found.leave("cpu", str(cores), f"since cores is {values['cores']}")
+        values["cpu"] = None
     return {key: value for key, value in values.items() if value is not None}
 
 
@@ -54,11 +59,11 @@ def disk_of(found: Vars) -> dict[str, Any]:
     )
     if isinstance(storage, str) and storage:
         disk["storage"] = storage
-    slot = found.take("disk_slot", "disk_interface", "boot_disk")
-    if isinstance(slot, str) and slot:
+    slot = found.take("disk_slot", "disk_interface", "boot_disk", into=word)
+    if slot:
         disk["slot"] = slot if slot[-1].isdigit() else f"{slot}0"
-    cache = found.take("cache", "disk_cache")
-    if cache in ("none", "directsync", "writethrough", "writeback", "unsafe"):
+    cache = found.take("cache", "disk_cache", into=_cache)
+    if cache:
         disk["cache"] = cache
     for key, names in (
         ("discard", ("discard", "disk_discard")),
@@ -74,14 +79,18 @@ def disk_of(found: Vars) -> dict[str, Any]:
 def firmware_of(found: Vars) -> dict[str, Any]:
     """Firmware, Secure Boot and TPM."""
     firmware: dict[str, Any] = {}
-    bios = found.take("bios", "vm_bios")
+    bios = found.take("bios", "vm_bios", into=_bios)
     uefi = found.take(
         "uefi_enabled", "uefi", "enable_uefi", "use_uefi", "efi_enabled", "efi", into=flag
     )
-    if bios in ("seabios", "ovmf") or uefi is not None:
+    if bios is not None or uefi is not None:
         firmware["bios"] = "ovmf" if uefi or bios == "ovmf" else "seabios"
-    machine = found.take("machine", "machine_type", "vm_machine")
-    if isinstance(machine, str) and machine:
+    if bios is not None and uefi is not None and uefi is not (bios == "ovmf"):
+        found.notes.append(
+            f"bios: {bios} and UEFI {'on' if uefi else 'off'} do not fit; ovmf taken"
+        )
+    machine = found.take("machine", "machine_type", "vm_machine", into=word)
+    if machine:
         firmware["machine"] = machine
     secure = found.take(
         "secure_boot", "secure_boot_enabled", "enable_secure_boot", "pre_enrolled_keys", into=flag
@@ -90,15 +99,21 @@ def firmware_of(found: Vars) -> dict[str, Any]:
         firmware["secure_boot"] = True
     elif secure:
         found.notes.append("secure_boot: needs UEFI, which is switched off; left out")
-    efi = found.take("efi_storage", "efi_disk_storage", "efidisk_storage", "uefi_storage")
-    if isinstance(efi, str) and efi and firmware.get("bios") != "seabios":
+    efi = found.take(
+        "efi_storage", "efi_disk_storage", "efidisk_storage", "uefi_storage", into=word
+    )
+    if efi and firmware.get("bios") != "seabios":
         firmware["efi_storage"] = efi
+    elif efi:
+        found.leave("efi_storage", efi, "since UEFI is switched off")
     tpm = found.take("tpm_enabled", "tpm", "enable_tpm", "use_tpm", into=flag)
     if tpm:
         firmware["tpm"] = True
-    storage = found.take("tpm_storage", "tpm_disk_storage", "tpmstate_storage")
-    if isinstance(storage, str) and storage and tpm is not False:
+    storage = found.take("tpm_storage", "tpm_disk_storage", "tpmstate_storage", into=word)
+    if storage and tpm is not False:
         firmware["tpm_storage"] = storage
+    elif storage:
+        found.leave("tpm_storage", storage, "since the TPM is switched off")
     return firmware
 
 
@@ -107,7 +122,14 @@ def pci_of(found: Vars) -> list[dict[str, Any]]:
     wanted = found.take(
         "gpu_passthrough", "gpu_enabled", "enable_gpu", "gpu_passthrough_enabled", "gpu", into=flag
     )
-    mapping = found.take("gpu_mapping", "pci_mapping", "mapping", "gpu_resource_mapping")
+    mapping = found.take(
+        "gpu_mapping",
+        "pci_mapping",
+        "mapping",
+        "gpu_resource_mapping",
+        several=True,
+        into=words,
+    )
     given = found.take(
         "gpu_pci",
         "gpu_pci_id",
@@ -119,23 +141,14 @@ def pci_of(found: Vars) -> list[dict[str, Any]]:
         "pci_device",
         "pci_devices",
         "hostpci0",
+        several=True,
+        into=words,
     )
     primary = found.take("gpu_primary", "primary_gpu", "gpu_x_vga", "x_vga", into=flag)
     rombar = found.take("rombar", "gpu_rombar", into=flag)
-    romfile = found.take("romfile", "gpu_romfile")
-    devices: list[dict[str, Any]] = [{"mapping": name} for name in listed(mapping)]
-    for text in listed(given):
-        words = text.split(",")
-        raw = words[0].removeprefix("host=")
-        if raw.startswith("mapping="):
-            devices.append({"mapping": raw.removeprefix("mapping=")})
-        elif re.fullmatch(r"(?:[0-9a-fA-F]{4}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?", raw):
-            devices.append({"device": raw if raw.count(":") == 2 else f"0000:{raw}"})
-        else:
-            found.notes.append(f"pci: {text!r} is neither a PCI id nor a mapping; left out")
-            continue
-        if "x-vga=1" in words or "x-vga=on" in words:
-            devices[-1]["primary"] = True
+    romfile = found.take("romfile", "gpu_romfile", into=word)
+    devices: list[dict[str, Any]] = [{"mapping": name} for name in mapping or ()]
+    devices += [device for text in given or () if (device := _device(found, text)) is not None]
     if wanted is False and devices:
         found.notes.append("pci: passing devices through is switched off; they were left out")
         return []
@@ -145,13 +158,35 @@ def pci_of(found: Vars) -> list[dict[str, Any]]:
         devices[0]["primary"] = True
     if devices and rombar is False:
         devices[0]["rombar"] = False
-    if devices and isinstance(romfile, str) and romfile:
+    if devices and romfile:
         devices[0]["romfile"] = PurePosixPath(romfile).name
+    if not devices and (primary or rombar is False or romfile):
+        found.notes.append("pci: no device is named that options could be for; they were left out")
     if any("device" in each for each in devices):
         found.notes.append(
             "pci: raw ids need a login as root@pam; a resource mapping works with any token"
         )
     return devices
+
+
+def _device(found: Vars, text: str) -> dict[str, Any] | None:
+    """The device of ``01:00.0,pcie=1,x-vga=1`` or ``mapping=gpu1``."""
+    raw, *options = text.split(",")
+    raw = raw.removeprefix("host=")
+    if raw.startswith("mapping="):
+        device: dict[str, Any] = {"mapping": raw.removeprefix("mapping=")}
+    elif re.fullmatch(r"(?:[0-9a-fA-F]{4}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?", raw):
+        device = {"device": raw if raw.count(":") == 2 else f"0000:{raw}"}
+    else:
+        found.notes.append(f"pci: {text!r} is neither a PCI id nor a mapping; left out")
+        return None
+    for option in options:
+        if option in ("x-vga=1", "x-vga=on"):
+            device["primary"] = True
+        # With machine q35 a device is a PCI Express one in any case.
+        elif option and option != "pcie=1":
+            found.leave("pci", option, f"add it to the entry of {raw} in spec.pci")
+    return device
 
 
 def ostype_of(found: Vars) -> str | None:
@@ -166,13 +201,13 @@ def ostype_of(found: Vars) -> str | None:
 
 def cards_of(found: Vars) -> list[dict[str, Any]]:
     """The network card."""
-    nic = nic_of(found.take("net0", "vm_net0", "vm_net"))
+    nic = nic_of(found, "net0", "vm_net0", "vm_net")
     for key, names in (
         ("bridge", ("bridge", "network_bridge", "net_bridge", "vm_bridge", "vmbr")),
         ("model", ("network_model", "net_model", "nic_model", "vm_network_model")),
     ):
-        value = found.take(*names)
-        if isinstance(value, str) and value:
+        value = found.take(*names, into=word)
+        if value:
             nic[key] = value
     for key, others in (("vlan", _VLANS), ("mtu", ())):
         given = found.take(key, *others, into=number)
@@ -181,3 +216,17 @@ def cards_of(found: Vars) -> list[dict[str, Any]]:
     if found.take("firewall", "net_firewall", into=flag):
         nic["firewall"] = True
     return [nic] if nic else []
+
+
+def _cpu(value: Any) -> str | int | None:
+    """A type of processor; a number is one of cores."""
+    return None if isinstance(value, bool) or not isinstance(value, str | int) else value
+
+
+def _bios(value: Any) -> str | None:
+    return value if value in ("seabios", "ovmf") else None
+
+
+def _cache(value: Any) -> str | None:
+    known = ("none", "directsync", "writethrough", "writeback", "unsafe")
+    return value if value in known else None

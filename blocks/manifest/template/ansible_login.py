@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from blocks.manifest.template.ansible_file import Vars
-from blocks.manifest.template.ansible_values import address_of, flag, listed
+from blocks.manifest.template.ansible_values import address_of, flag, lines, word, words
 
 
 def cloud_init_of(found: Vars) -> dict[str, Any]:
@@ -21,8 +21,9 @@ def cloud_init_of(found: Vars) -> dict[str, Any]:
         "ci_username",
         "vm_user",
         "username",
+        into=word,
     )
-    if isinstance(user, str) and user:
+    if user:
         told["user"] = user
     keys = [
         key
@@ -31,17 +32,18 @@ def cloud_init_of(found: Vars) -> dict[str, Any]:
             ("ssh_keys", "ssh_key", "ssh_public_key", "ssh_public_keys", "sshkeys", "ssh_pub_key"),
             ("ci_ssh_keys", "cloud_init_ssh_keys", "ci_sshkeys", "ci_ssh_key"),
         )
-        for key in listed(found.take(*names), lines=True)
+        for key in found.take(*names, several=True, into=lines) or ()
     ]
     if keys:
         told["ssh_keys"] = list(dict.fromkeys(keys))
     told |= _password(found)
-    dns = listed(found.take("dns", "nameserver", "nameservers", "dns_servers", "vm_nameservers"))
-    if dns:
-        told["dns"] = dns
-    search = listed(found.take("searchdomain", "search_domain", "dns_search", "search_domains"))
-    if search:
-        told["search"] = search
+    for part, spellings in (
+        ("dns", ("dns", "nameserver", "nameservers", "dns_servers", "vm_nameservers")),
+        ("search", ("searchdomain", "search_domain", "dns_search", "search_domains", "search")),
+    ):
+        several = found.take(*spellings, several=True, into=words)
+        if several:
+            told[part] = several
     address, gateway = address_of(found)
     if address is not None:
         told["ip"] = [address]
@@ -52,20 +54,20 @@ def cloud_init_of(found: Vars) -> dict[str, Any]:
         ("locale", ("locale", "ci_locale")),
         ("storage", ("cloudinit_storage", "cloud_init_storage", "ci_storage", "ci_drive_storage")),
     ):
-        value = found.take(*names)
-        if isinstance(value, str) and value:
+        value = found.take(*names, into=word)
+        if value:
             told[key] = value
     for key, names in (
         ("packages", ("packages", "ci_packages", "cloud_init_packages", "install_packages")),
         ("commands", ("runcmd", "commands", "ci_runcmd", "cloud_init_runcmd")),
     ):
-        words = listed(found.take(*names), lines=True)
-        if words:
-            told[key] = words
+        several = found.take(*names, several=True, into=lines)
+        if several:
+            told[key] = several
     if found.take("upgrade", "ci_upgrade", "package_upgrade", "upgrade_packages", into=flag):
         told["upgrade"] = True
-    snippets = found.take("snippets_storage", "snippet_storage", "snippets")
-    if isinstance(snippets, str) and snippets:
+    snippets = found.take("snippets_storage", "snippet_storage", "snippets", into=word)
+    if snippets:
         told["snippets"] = {"storage": snippets.partition(":")[0]}
     return told
 

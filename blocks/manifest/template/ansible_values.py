@@ -51,6 +51,16 @@ def word(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
+def words(value: Any) -> list[str] | None:
+    """As ``listed``. None where there is nothing."""
+    return listed(value) or None
+
+
+def lines(value: Any) -> list[str] | None:
+    """As ``listed``, parted by line breaks only. None where there is nothing."""
+    return listed(value, lines=True) or None
+
+
 def size_of(value: Any) -> str | None:
     """A size with its unit; a bare number is GiB. None for what is none, ``+8G`` among it."""
     if isinstance(value, bool):
@@ -81,52 +91,74 @@ def listed(value: Any, *, lines: bool = False) -> list[str]:
     return []
 
 
-def tags_of(value: Any) -> list[str]:
-    """Tags as Proxmox VE keeps them; what is no tag becomes dashes."""
+def tags_of(value: Any) -> list[str] | None:
+    """Tags as Proxmox VE keeps them; what is no tag becomes dashes. None where there is none."""
     found = []
     for word in listed(value):
         clean = re.sub(r"[^a-z0-9_.+-]+", "-", word.lower()).strip("-.+")
         if clean:
             found.append(normal_tag(clean))
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(found)) or None
 
 
-def nic_of(value: Any) -> dict[str, Any]:
+def nic_of(found: Vars, *names: str) -> dict[str, Any]:
     """A card of ``virtio,bridge=vmbr0,tag=20``; nothing where there is none."""
     nic: dict[str, Any] = {}
-    if not isinstance(value, str):
-        return nic
-    for part in value.split(","):
-        key, _, word = part.strip().partition("=")
-        if key == "bridge" and word:
-            nic["bridge"] = word
-        elif key in ("tag", "mtu") and word.isdecimal():
-            nic["vlan" if key == "tag" else "mtu"] = int(word)
-        elif key == "firewall" and word == "1":
-            nic["firewall"] = True
+    value = found.take(*names, into=word)
+    for part in value.split(",") if value else ():
+        key, _, given = part.strip().partition("=")
+        if key == "bridge" and given:
+            nic["bridge"] = given
+        elif key in ("tag", "mtu") and given.isdecimal():
+            nic["vlan" if key == "tag" else "mtu"] = int(given)
+        elif key == "firewall" and given in ("0", "1"):
+            nic |= {"firewall": True} if given == "1" else {}
         elif re.fullmatch(r"virtio|e1000e?|rtl8139|vmxnet3", key):
             nic["model"] = key
+            if given:
+                found.leave("net0", f"address {given}", "each card gets one of its own")
+        elif part.strip():
+            found.leave("net0", part.strip())
     return nic
 
 
-def address_of(found: Vars) -> tuple[str | dict[str, str] | None, str | None]:
+def address_of(found: Vars) -> tuple[str | None, str | None]:
     """The address and the gateway that variables say, in one of their many ways."""
-    mode = found.take("ip_mode", "ip_type", "ip_config", "network_mode", "bootproto", "ip_method")
+    mode = found.take(
+        "ip_mode", "ip_type", "ip_config", "network_mode", "bootproto", "ip_method", into=_mode
+    )
     text = found.take(*_ADDRESSES)
     length = found.take(*_LENGTHS)
     gateway = found.take(*_GATEWAYS)
-    config = found.take("ipconfig0", "vm_ipconfig0", "ipconfig")
-    if text is None and isinstance(config, str):
-        options = dict(part.partition("=")[::2] for part in config.split(","))
-        text, gateway = options.get("ip"), gateway or options.get("gw")
+    config = found.take("ipconfig0", "vm_ipconfig0", "ipconfig", into=word)
+    options = dict(part.strip().partition("=")[::2] for part in config.split(",")) if config else {}
+    for key, value in options.items():
+        if key == "ip" and text is None:
+            text = value
+        elif key == "gw" and gateway is None:
+            gateway = value
+        elif key:
+            found.leave("ipconfig0", f"{key}={value}")
     if isinstance(length, str) and "/" in length:
+        if text is not None:
+            found.leave("ip", str(text), f"since {length} is given, too")
         text, length = length, None
-    if str(mode).lower() == "dhcp" or (isinstance(text, str) and text.lower() == "dhcp"):
+    if mode == "dhcp" or str(text).lower() == "dhcp":
+        given = {"ip": text, "netmask": length, "gateway": gateway}
+        for name, value in given.items():
+            if value is not None and str(value).lower() != "dhcp":
+                found.leave(name, str(value), "since DHCP gives it")
         return "dhcp", None
+    return _static(found, text, length, gateway)
+
+
+def _static(found: Vars, text: Any, length: Any, gateway: Any) -> tuple[str | None, str | None]:
     gate = gateway if isinstance(gateway, str) and _is_address(gateway) else None
     if gateway is not None and gate is None:
         found.notes.append(f"{found.prefix}gateway: {gateway!r} is no address; left out")
     if text is None:
+        if length is not None:
+            found.leave("netmask", str(length), "since there is no address for it")
         return None, gate
     whole = _interface(str(text), length)
     if whole is None:
@@ -136,12 +168,19 @@ def address_of(found: Vars) -> tuple[str | dict[str, str] | None, str | None]:
         found.notes.append(
             f"{found.prefix}ip: {text} has no prefix length; /{_DEFAULT_LENGTH} was put in"
         )
+    if "/" in str(text) and length is not None:
+        found.leave("netmask", str(length), f"since {text} says it already")
     if gate is not None and ip_address(gate) not in ip_interface(whole).network:
         found.notes.append(
             f"{found.prefix}gateway: {gate} is outside the network of {whole}; left out"
         )
         gate = None
     return whole, gate
+
+
+def _mode(value: Any) -> str | None:
+    mode = str(value).lower()
+    return mode if mode in {"dhcp", "static", "manual", "none"} else None
 
 
 def _is_address(text: str) -> bool:

@@ -80,11 +80,14 @@ class Converted(Model):
 def convert(text: str, file: str = "vars.yml") -> Converted:
     """The template of a variable file. ``file`` is its name, for messages.
 
-    Raises ManifestError where the text is no YAML, or no variables.
+    Raises ManifestError where the text is no YAML, or no variables, and with every value whose
+    shape is not what its key says: a mapping in the place of a list.
     """
     found = read_vars(text, file)
     _set_aside(found)
     metadata, spec = _body(found)
+    if found.faults:
+        raise ManifestError(tuple(sorted(found.faults, key=lambda fault: fault.line or 0)))
     document = {"version": "1", "kind": "Template", "metadata": metadata, "spec": spec}
     return Converted(
         document=document, unknown=tuple(found.left()), notes=tuple(dict.fromkeys(found.notes))
@@ -118,11 +121,11 @@ def _set_aside(found: Vars) -> None:
 
 
 def _body(found: Vars) -> tuple[dict[str, Any], dict[str, Any]]:
-    domain = found.take("domain", "dns_domain", "domain_name")
+    domain = found.take("domain", "dns_domain", "domain_name", into=_domain)
     metadata: dict[str, Any] = {"name": _name(found)}
-    if isinstance(domain, str) and name_trouble(domain, dots=True) is None:
+    if domain:
         metadata["domain"] = domain
-    tags = tags_of(found.take("tags", "vm_tags", "template_tags"))
+    tags = found.take("tags", "vm_tags", "template_tags", several=True, into=tags_of)
     if tags:
         metadata["tags"] = tags
     description = found.take("description", "vm_description", "notes", "template_description")
@@ -142,12 +145,12 @@ def _body(found: Vars) -> tuple[dict[str, Any], dict[str, Any]]:
         vmid = 9000
     spec: dict[str, Any] = {"node": node, "vm_id": vmid, "image": _image(found)}
     parts = {
-        "pool": found.take("pool", "resource_pool", "vm_pool"),
+        "pool": found.take("pool", "resource_pool", "vm_pool", into=word),
         "resources": resources_of(found),
         "disk": disk_of(found),
         "firmware": firmware_of(found),
         "pci": pci_of(found),
-        "display": found.take("display", "vga", "vm_vga"),
+        "display": found.take("display", "vga", "vm_vga", into=word),
         "ostype": ostype_of(found),
         "nics": cards_of(found),
     }
@@ -191,43 +194,66 @@ def _image(found: Vars) -> dict[str, Any] | str:
         "url",
         into=word,
     )
-    named = found.take("image", "distro", "cloud_image", "os_image")
+    named = found.take("image", "distro", "cloud_image", "os_image", into=word)
     checksum = found.take(
-        "image_checksum", "checksum", "cloud_image_checksum", "image_sha256", "image_sha512"
+        "image_checksum",
+        "checksum",
+        "cloud_image_checksum",
+        "image_sha256",
+        "image_sha512",
+        into=word,
     )
-    algorithm = found.take("checksum_algorithm", "image_checksum_algorithm")
-    listed_at = found.take("checksum_url", "image_checksum_url", "checksums_url", "sha256sums_url")
+    algorithm = found.take("checksum_algorithm", "image_checksum_algorithm", into=word)
+    listed_at = found.take(
+        "checksum_url", "image_checksum_url", "checksums_url", "sha256sums_url", into=word
+    )
     storage = found.take("image_storage", "import_storage", "iso_storage", into=word)
     more = {"storage": storage} if isinstance(storage, str) and storage else {}
     if not isinstance(url, str) or not url.strip():
-        entry = shipped().find(named) if isinstance(named, str) else None
-        if entry is None:
-            found.notes.append("image: no URL is given; debian13 of the catalogue was put in")
+        entry = shipped().find(named) if named else None
         name = entry[0] if entry is not None else "debian13"
+        if entry is None:
+            why = f"{named!r} is not in the catalogue" if named else "no URL is given"
+            found.notes.append(f"image: {why}; debian13 of the catalogue was put in")
+        _leave_checksums(found, f"since {name} of the catalogue has its own", checksum, listed_at)
         return {"name": name, **more} if more else name
     parts = urlsplit(url)
     if "@" in parts.netloc:
         url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
         found.notes.append("image: user and password of its URL were left out")
-    if isinstance(named, str):
+    if named:
         found.notes.append(f"image: the URL was taken, not the name {named!r}")
     for name, known in shipped().images.items():
         if known.url == url and checksum is None:
+            _leave_checksums(found, f"since {name} of the catalogue has its own", None, listed_at)
             return {"name": name, **more} if more else name
     image: dict[str, Any] = {"url": url.strip(), **more}
-    if isinstance(checksum, str) and "://" in checksum:
+    if checksum and "://" in checksum:
         # Ansible's get_url takes sha256:URL of a list, too.
         is_named = checksum.startswith("sha")
+        _leave_checksums(found, "since the checksum is a URL already", None, listed_at)
         listed_at = checksum.partition(":")[2] if is_named else checksum
         checksum = None
-    if isinstance(checksum, str) and checksum:
+    if checksum:
+        _leave_checksums(found, "since a checksum is given", None, listed_at)
         prefix = f"{algorithm}:" if algorithm and ":" not in checksum else ""
         image["checksum"] = prefix + checksum
-    elif isinstance(listed_at, str) and listed_at:
+    elif listed_at:
         image["checksums"] = listed_at
     else:
         image |= _checksums_of(url, found)
     return image
+
+
+def _leave_checksums(found: Vars, why: str, checksum: str | None, listed_at: str | None) -> None:
+    for name, value in (("checksum", checksum), ("checksum_url", listed_at)):
+        if value:
+            found.leave(name, value, why)
+
+
+def _domain(value: Any) -> str | None:
+    is_name = isinstance(value, str) and name_trouble(value, dots=True) is None
+    return value if is_name else None
 
 
 def _checksums_of(url: str, found: Vars) -> dict[str, str]:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from blocks.manifest.faults import ManifestError
+from blocks.manifest.faults import Fault, ManifestError
 from blocks.manifest.recipe import Recipe
 from blocks.manifest.template.ansible_vars import Converted, convert, convert_file, to_yaml
 from blocks.units import GIB
@@ -225,6 +225,17 @@ def test_the_spellings_of_logins_and_addresses_are_known(
             "a: has no address; DHCP was put in, not the template's address",
         ),
         ("clones: [{ id: 200, name: a, full: false, storage: x }]", "clones[0].storage: a linked"),
+        ("clones: [{ id: 200, name: a, mode: half }]", "clones[0].mode: 'half' is not understood"),
+        ("ip_mode: dhcp\nip: 10.0.0.5", "ip: 10.0.0.5 was left out; since DHCP gives it"),
+        ("net0: 'virtio=BC:24:11:00:00:01,bridge=vmbr0'", "net0: address BC:24:11:00:00:01 was"),
+        ("hostpci0: '01:00,rombar=0'", "pci: rombar=0 was left out; add it to the entry of 01:00"),
+        ("gpu_primary: true", "pci: no device is named"),
+        ("cpu: 8\ncores: 4", "cpu: 8 was left out; since cores is 4"),
+        (
+            "distro: debian12\nchecksum: sha256:ab",
+            "checksum: sha256:ab was left out; since debian12",
+        ),
+        ("clone_count: 2\nclones: [{ id: 200, name: a }]", "clone_count: 2 was left out"),
     ],
 )
 def test_what_was_decided_is_told(written: str, note: str) -> None:
@@ -293,11 +304,21 @@ _entries = st.dictionaries(st.sampled_from(["id", "name", "ip", "full", "x"]), _
         min_size=1, max_size=8,
     )
 )  # fmt: skip
-def test_whatever_the_variables_hold_there_is_a_document(values: dict[str, Any]) -> None:
+def test_whatever_the_variables_hold_there_is_a_document_or_a_fault_with_its_place(
+    values: dict[str, Any],
+) -> None:
     text = to_yaml(values)
 
-    found = convert(text)
+    faults: tuple[Fault, ...] = ()
+    try:
+        found = convert(text)
+    except ManifestError as refused:
+        faults = refused.faults
 
+    if faults:
+        assert all(fault.key and fault.line for fault in faults)
+        assert any(isinstance(value, list) for value in values.values()) or "clones" in values
+        return
     again = YAML(typ="safe", pure=True).load(to_yaml(found.document))
     assert again == found.document
     assert {"node", "vm_id", "image"} <= found.document["spec"].keys()
