@@ -10,7 +10,6 @@ from blocks.proxmox.inventory import Inventory
 from tasks.announce import announce
 from tasks.attach import attach
 from tasks.build import build
-from tasks.capacity import storage_on
 from tasks.create import create
 from tasks.finalize import finalize
 from tasks.fleet import NodeJob, StageCall
@@ -107,7 +106,7 @@ def upload_lane(
     """Uploads to one storage go one after the other; a node's own storage is one of its own."""
     if storage is None:
         return None
-    row = storage_on(inventory, storage, guest.node)
+    row = inventory.storage(guest.node, storage)
     shared = row is not None and row.shared
     return Lane(
         purpose="upload",

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from blocks.manifest.guest import Guest
-from blocks.proxmox.inventory import Inventory, NodeRow, StorageRow
+from blocks.proxmox.inventory import Inventory, StorageRow
 from blocks.units import MIB, human_size
 from tasks.findings import Finding, error, warning
 
@@ -38,16 +38,6 @@ def check_changes(guests: Sequence[Guest], inventory: Inventory) -> list[Finding
     ]
 
 
-def storage_on(inventory: Inventory, storage: str, node: str) -> StorageRow | None:
-    """A storage as that node sees it."""
-    return inventory.storage(node, storage)
-
-
-def node_row(inventory: Inventory, name: str) -> NodeRow | None:
-    """A node of the cluster."""
-    return inventory.node(name)
-
-
 def disk_storages(guest: Guest) -> set[str]:
     """The storages that must take disks of the guest: its own ones, EFI and TPM included."""
     return {disk.storage for disk in guest.disks} | {
@@ -71,7 +61,7 @@ def node_findings(guests: Sequence[Guest], inventory: Inventory) -> list[Finding
     """Nodes that the cluster does not have, or that are offline."""
     found = []
     for guest in guests:
-        row = node_row(inventory, guest.node)
+        row = inventory.node(guest.node)
         if row is None:
             names = [node.name for node in inventory.nodes]
             found.append(
@@ -95,7 +85,7 @@ def node_findings(guests: Sequence[Guest], inventory: Inventory) -> list[Finding
 def _storages(guests: Sequence[Guest], inventory: Inventory) -> list[Finding]:
     found = []
     for guest in guests:
-        row = node_row(inventory, guest.node)
+        row = inventory.node(guest.node)
         if row is None or not row.online:
             continue
         wanted = [(storage, "images", "disks") for storage in sorted(disk_storages(guest))]
@@ -113,7 +103,7 @@ def storage_finding(
     guest: Guest, inventory: Inventory, storage: str, content: str, purpose: str
 ) -> Finding | None:
     """What keeps the guest's node from putting that content onto a storage, if anything does."""
-    row = storage_on(inventory, storage, guest.node)
+    row = inventory.storage(guest.node, storage)
     if row is None:
         there = [s.storage for s in inventory.storages if s.node == guest.node]
         return error(
@@ -147,7 +137,7 @@ def room_findings(guests: Sequence[Guest], inventory: Inventory) -> list[Finding
     found: list[Finding] = []
 
     def place(storage: str, node: str) -> tuple[str, str] | None:
-        row = storage_on(inventory, storage, node)
+        row = inventory.storage(node, storage)
         if row is None or not row.active:
             return None
         key = (storage, "" if row.shared else node)
@@ -236,7 +226,7 @@ def resource_findings(guests: Sequence[Guest], inventory: Inventory) -> list[Fin
     found = []
     memory: dict[str, int] = defaultdict(int)
     for guest in guests:
-        row = node_row(inventory, guest.node)
+        row = inventory.node(guest.node)
         if row is None or not row.online:
             continue
         memory[guest.node] += guest.memory * MIB
@@ -251,7 +241,7 @@ def resource_findings(guests: Sequence[Guest], inventory: Inventory) -> list[Fin
                 )
             )
     for name, size in memory.items():
-        row = node_row(inventory, name)
+        row = inventory.node(name)
         if row is not None and row.maxmem and size > row.maxmem - row.mem:
             found.append(
                 warning(

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from blocks.manifest.guest import Guest
 from blocks.proxmox.inventory import Inventory, VolumeRow
 from blocks.units import human_size
-from tasks.capacity import storage_on
 from tasks.findings import Finding, error
 from tasks.iso.source import OriginError, is_fetched, is_url, probe
 from tasks.medium import Medium, medium_of
@@ -37,7 +36,7 @@ def check_media(
             row = next((row for row in rows if row.volid == medium.volid), None)
             if row is None:
                 size = _size(medium, sizes)
-                place = storage_on(inventory, medium.storage, guest.node)
+                place = inventory.storage(guest.node, medium.storage)
                 if place is not None and place.active:
                     node = "" if place.shared else guest.node
                     wanted[medium.storage, node][medium.volid] = size

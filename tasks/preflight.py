@@ -18,7 +18,7 @@ from blocks.proxmox.inventory import (
     permissions,
     storage_content,
 )
-from tasks.capacity import check_inventory, did_you_mean, node_row, storage_on
+from tasks.capacity import check_inventory, did_you_mean
 from tasks.findings import Finding, error, refuse
 from tasks.found import READERS, FoundGuest, all_guests
 from tasks.media_checks import check_media
@@ -142,7 +142,7 @@ def _nodes_online(guests: Sequence[Guest], inventory: Inventory) -> set[str]:
     return {
         guest.node
         for guest in guests
-        if (row := node_row(inventory, guest.node)) is not None and row.online
+        if (row := inventory.node(guest.node)) is not None and row.online
     }
 
 
@@ -156,7 +156,7 @@ def _iso_places(guests: Sequence[Guest], inventory: Inventory) -> set[tuple[str,
     return {
         (node, storage)
         for node, storage in places
-        if (row := storage_on(inventory, storage, node)) is not None and row.active
+        if (row := inventory.storage(node, storage)) is not None and row.active
     }
 
 

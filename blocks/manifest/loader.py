@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, SecretStr
 
@@ -23,6 +24,7 @@ from blocks.manifest.reader import Reader
 from blocks.manifest.secrets import Resolver, Secrets
 from blocks.manifest.sshkeys import expand_keys, is_whole
 from blocks.manifest.template import loading as template
+from blocks.manifest.template.document import Template
 from blocks.manifest.tree import Item, merge
 from blocks.manifest.validation import validate
 from blocks.paths import is_file, named_path, state_dir
@@ -90,6 +92,22 @@ class _Sources:
     def refuse(self) -> ManifestError:
         return ManifestError(_in_order(self.faults, self.files, self.secrets))
 
+    def environment(self, document: Env | Template, **more: Any) -> Environment:
+        """The environment that a document's metadata describe, with ``more`` of its fields."""
+        _remember(document, self.secrets)
+        metadata = document.metadata
+        return Environment(
+            name=metadata.name,
+            domain=metadata.domain,
+            description=metadata.description,
+            path=self.master,
+            context=metadata.proxmox_context,
+            tags=metadata.tags,
+            hooks=document.hooks,
+            source_files=tuple(dict.fromkeys(self.files)),
+            **more,
+        )
+
     def loaded(self, environment: Environment) -> Loaded:
         return Loaded(environment, self.root, self.secrets)
 
@@ -107,19 +125,11 @@ def _env(read: _Sources) -> Loaded:
     faults += check(layers(root))
     if faults or document is None:
         raise read.refuse()
-    _remember(document, read.secrets)
-    environment = Environment(
-        name=document.metadata.name,
-        domain=document.metadata.domain,
-        description=document.metadata.description,
-        path=read.master,
-        context=document.metadata.proxmox_context,
-        tags=document.metadata.tags,
+    environment = read.environment(
+        document,
         cluster_type=document.spec.cluster.type if document.spec.cluster else None,
         storage_classes=document.spec.storage_classes.classes,
         guests=compile_guests(document),
-        hooks=document.hooks,
-        source_files=tuple(dict.fromkeys(files)),
     )
     notices = tuple(dict.fromkeys(_notices(environment)))
     return read.loaded(environment.model_copy(update={"notices": notices}))
@@ -130,19 +140,10 @@ def _template(read: _Sources) -> Loaded:
     checked = template.prepare(read.root, read.master, read.variables, read.faults, read.files)
     if read.faults or checked is None:
         raise read.refuse()
-    document = checked.document
-    _remember(document, read.secrets)
     recipe = checked.recipe()
-    environment = Environment(
-        name=document.metadata.name,
-        domain=document.metadata.domain,
-        description=document.metadata.description,
-        path=read.master,
-        context=document.metadata.proxmox_context,
-        tags=document.metadata.tags,
+    environment = read.environment(
+        checked.document,
         guests=(recipe.template, *recipe.clones),
-        hooks=document.hooks,
-        source_files=tuple(dict.fromkeys(read.files)),
         notices=tuple(dict.fromkeys(checked.notices(recipe))),
         recipe=recipe,
     )

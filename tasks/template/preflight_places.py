@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from blocks.manifest.guest import CloudInit, Disk, Guest
 from blocks.proxmox.inventory import Inventory, StorageRow
 from blocks.units import human_size
-from tasks.capacity import SEED_ROOM, room_findings, storage_finding, storage_on
+from tasks.capacity import SEED_ROOM, room_findings, storage_finding
 from tasks.findings import Finding, error, warning
 from tasks.template.preflight_scope import Scope, clone_places, disk_places, source_of
 
@@ -84,7 +84,7 @@ def _seed_room(scope: Scope, inventory: Inventory) -> list[Finding]:
         told = guest.cloud_init
         if told is None or told.method != "seed":
             continue
-        row = storage_on(inventory, told.storage, guest.node)
+        row = inventory.storage(guest.node, told.storage)
         if row is not None and row.active and row.total > 0 and row.available < SEED_ROOM:
             found.append(
                 error(
@@ -107,7 +107,7 @@ def _snapshots(scope: Scope, inventory: Inventory) -> list[Finding]:
         ("efidisk0", guest.firmware.efi_storage, "EFI variables"),
         ("tpmstate0", guest.firmware.tpm_storage, "the TPM state"),
     ):
-        row = None if storage is None else storage_on(inventory, storage, guest.node)
+        row = None if storage is None else inventory.storage(guest.node, storage)
         if row is None:
             continue
         if row.plugin in _FILES:
@@ -155,7 +155,7 @@ def _linkable(scope: Scope, clone: Guest, inventory: Inventory) -> list[Finding]
         {
             row.storage
             for _, storage in disk_places(scope.template)
-            if (row := storage_on(inventory, storage, scope.template.node)) is not None
+            if (row := inventory.storage(scope.template.node, storage)) is not None
             and row.plugin in _PLAIN_BLOCKS
         }
     )
@@ -182,7 +182,7 @@ def _elsewhere(scope: Scope, clone: Guest, inventory: Inventory) -> list[Finding
         {
             row.storage
             for storage in used
-            if (row := storage_on(inventory, storage, home)) is not None and not row.shared
+            if (row := inventory.storage(home, storage)) is not None and not row.shared
         }
     )
     what = "full" if source_of(clone).full else "linked"
@@ -198,7 +198,7 @@ def _elsewhere(scope: Scope, clone: Guest, inventory: Inventory) -> list[Finding
             )
         ]
     target = source_of(clone).storage
-    row = None if target is None else storage_on(inventory, target, clone.node)
+    row = None if target is None else inventory.storage(clone.node, target)
     if row is None or row.shared:
         return []
     return [
