@@ -17,9 +17,9 @@ from tasks.template.preflight_scope import Scope
 
 @dataclass(frozen=True)
 class SnippetPlace:
-    """A storage of a node that snippets are written to; ``labels``: of the guests told by them.
+    """A storage that snippets are written to; ``labels``: of the guests that are told by them.
 
-    ``cloud``: of one of them, which all say the same of how the node is reached.
+    ``node`` and ``cloud``: of one of these, which all say the same of how the host is reached.
     """
 
     node: str
@@ -33,9 +33,9 @@ def snippet_places(scope: Scope, inventory: Inventory) -> tuple[SnippetPlace, ..
 
     Nodes that are offline and storages that take no snippets have findings of their own.
     """
-    guests = ((scope.template,) if scope.configuring else ()) + scope.missing
+    making = ((scope.template,) if scope.configuring else ()) + scope.missing
     users: dict[tuple[str, str, SnippetHost], list[Guest]] = defaultdict(list)
-    for guest in guests:
+    for guest in making:
         told = guest.cloud_init
         if told is None or told.method != "snippets" or told.snippet_storage is None:
             continue
@@ -44,11 +44,13 @@ def snippet_places(scope: Scope, inventory: Inventory) -> tuple[SnippetPlace, ..
         if node is None or not node.online or row is None:
             continue
         if row.active and "snippets" in row.content:
-            users[guest.node, told.snippet_storage, told.snippet_host].append(guest)
+            # The folder of a storage is the same on every node that has it.
+            target = told.snippet_host.host or guest.node
+            users[target, told.snippet_storage, told.snippet_host].append(guest)
     return tuple(
-        SnippetPlace(node, storage, cloud, tuple(guest.label for guest in told_there))
-        for (node, storage, _), told_there in users.items()
-        if (cloud := told_there[0].cloud_init) is not None
+        SnippetPlace(guests[0].node, storage, cloud, tuple(guest.label for guest in guests))
+        for (_, storage, _), guests in users.items()
+        if (cloud := guests[0].cloud_init) is not None
     )
 
 
