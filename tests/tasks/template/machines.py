@@ -18,6 +18,7 @@ from tests.environments import RUN
 from tests.templates import Golden
 
 STAGES = (image, create, configure, convert)
+ALL = frozenset({"image", "create", "configure", "template", "clones"})
 
 
 def from_image(golden: Golden, *, size: int = GIB, **changes: Any) -> Guest:

@@ -27,12 +27,6 @@ from tests.tasks.template.clones import (
 from tests.templates import Golden
 
 
-@pytest.fixture
-def golden(place: Place) -> Golden:
-    """Names and numbers of a template and its clones."""
-    return Golden(place)
-
-
 def mark(here: Session, label: str) -> Mark | None:
     """The live mark of a clone."""
     return read_mark(config(here, here.guest(label))["description"])

@@ -12,7 +12,7 @@ from tasks.cloudinit.carry import carry
 from tasks.errors import StageError
 from tasks.plan import diff
 from tasks.template.clone import adjust, clone, start
-from tests.environments import NODES, OTHER_RUN, Place
+from tests.environments import NODES, OTHER_RUN
 from tests.tasks.template.clones import (
     SHARED,
     config,
@@ -26,12 +26,6 @@ from tests.tasks.template.clones import (
     seeds,
 )
 from tests.templates import Golden
-
-
-@pytest.fixture
-def golden(place: Place) -> Golden:
-    """Names and numbers of a template and its clones."""
-    return Golden(place)
 
 
 def seeded(golden: Golden, index: int = 1, **changes: object) -> Guest:

@@ -18,12 +18,11 @@ from blocks.units import GIB, TIB
 from deployments.lab.testing import RunningLab
 from tasks.findings import Finding
 from tasks.template.preflight import check_template
-from tests.environments import OTHER_RUN, Place
+from tests.environments import OTHER_RUN
 from tests.labfixture import LabFactory
-from tests.tasks.template.machines import from_image
+from tests.tasks.template.machines import ALL, from_image
 from tests.templates import Golden
 
-ALL = frozenset({"image", "create", "configure", "template", "clones"})
 SEED = """
 default_isos: false
 storages:
@@ -41,12 +40,6 @@ pools: [web]
 def lab(lab_factory: LabFactory) -> RunningLab:
     """A cluster with storages of every kind that templates meet."""
     return lab_factory(seed=SEED)
-
-
-@pytest.fixture
-def golden(place: Place) -> Golden:
-    """A template and its clones in a place of their own."""
-    return Golden(place)
 
 
 def findings(

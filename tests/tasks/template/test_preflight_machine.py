@@ -18,13 +18,11 @@ from tasks.findings import Finding
 from tasks.template.preflight import check_template
 from tasks.template.preflight_places import place_findings
 from tasks.template.preflight_scope import scope
-from tests.environments import Place
 from tests.labfixture import LabFactory
-from tests.tasks.template.machines import from_image
+from tests.tasks.template.machines import ALL, from_image
 from tests.templates import Golden
 from tests.webserver import served
 
-ALL = frozenset({"image", "create", "configure", "template", "clones"})
 SECRET = "11111111-2222-3333-4444-555555555555"
 GPU = "path=0000:01:00.0,id=10de:2204,iommugroup=14"
 SEED = f"""
@@ -55,12 +53,6 @@ users:
 def lab(lab_factory: LabFactory) -> RunningLab:
     """A cluster whose nodes have a graphics card, and users with few rights."""
     return lab_factory(seed=SEED)
-
-
-@pytest.fixture
-def golden(place: Place) -> Golden:
-    """A template and its clones in a place of their own."""
-    return Golden(place)
 
 
 def findings(

@@ -23,11 +23,10 @@ from tasks.template.preflight_scope import scope
 from tasks.template.stages import publish
 from tests.environments import Place
 from tests.tasks.template.clones import STAGES as CLONE_STAGES
+from tests.tasks.template.machines import ALL, from_image
 from tests.tasks.template.machines import STAGES as TEMPLATE_STAGES
-from tests.tasks.template.machines import from_image
 from tests.templates import Golden
 
-ALL = frozenset({"image", "create", "configure", "template", "clones"})
 SECRET = "11111111-2222-3333-4444-555555555555"
 SEED = f"""
 default_isos: false

@@ -15,12 +15,10 @@ from blocks.proxmox.inventory import read_inventory
 from tasks.template.preflight import check_template
 from tests.environments import Place
 from tests.tasks.cloudinit.sshserver import SshServer, needs_sshd, ssh_server
-from tests.tasks.template.machines import from_image
+from tests.tasks.template.machines import ALL, from_image
 from tests.templates import Golden
 
 pytestmark = needs_sshd
-
-ALL = frozenset({"image", "create", "configure", "template", "clones"})
 
 
 @pytest.fixture(scope="module")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tasks import verify as verifying
 from tasks.stage import RunRef
 from tasks.template.verify import deviations, verify_built
-from tests.environments import NODES, Document, Place, opened
+from tests.environments import NODES, Document, opened
 from tests.tasks.template.runs import build, rebuilt, surveyed
 from tests.templates import Golden
 
@@ -20,11 +21,6 @@ RUN = "0000000a"
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A guest that does not answer is not waited for."""
     monkeypatch.setattr(verifying, "GRACE", 0.1)
-
-
-@pytest.fixture
-def golden(place: Place) -> Golden:
-    return Golden(place)
 
 
 @pytest.fixture
@@ -49,7 +45,7 @@ def clone_of(golden: Golden) -> str:
     return f"c1-{golden.place.number}"
 
 
-def edit(golden: Golden, vmid: int, **values: object) -> None:
+def edit(golden: Golden, vmid: int, **values: Any) -> None:
     with golden.place.client() as client:
         client.run("PUT", f"/nodes/{NODES[0]}/qemu/{vmid}/config", **values)
 
