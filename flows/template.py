@@ -58,7 +58,14 @@ from tasks.stage import Event, Scope, StageFailed
 from tasks.template.clone import clean_up
 from tasks.template.preflight import check_template
 from tasks.template.seen import TemplateSurvey, require_recipe, survey_template
-from tasks.template.stages import is_published, publish, surveyed, template_preflight
+from tasks.template.stages import (
+    is_published,
+    leave_others_alone,
+    publish,
+    refuse_others,
+    surveyed,
+    template_preflight,
+)
 
 app = command_line("template", __doc__)
 
@@ -136,6 +143,8 @@ def template(
             planned = planned_summary(seen, chosen, reconcile=reconcile)
             keep(here.environment, "plan", plan_markdown(seen, chosen), planned)
             pending = seen.pending(chosen, reconcile=reconcile)
+            if not dry_run and unfinished(seen):
+                leave_others_alone(here.run, seen, pending)
             began = time.monotonic()
             findings = refuse(seen.findings(chosen))
             line = StageLine(name="preflight", status="unchanged", detail="nothing to check")
@@ -165,6 +174,11 @@ def template(
         return Failed(message="\n".join([result.summary, *result.errors]), data=data)
 
     return told(body)
+
+
+def unfinished(seen: TemplateSurvey) -> bool:
+    """Whether there is something that an earlier run began, or another one is at."""
+    return any(seen.standing(guest) == "unfinished" for guest in seen.environment.guests)
 
 
 def make(
@@ -292,6 +306,13 @@ def build(
                     reconcile=reconcile,
                 )
                 findings = joined(findings, more)
+            if unfinished(seen):
+                try:
+                    refuse_others(here, seen, pending)
+                except StageError as error:
+                    if not dry_run:
+                        raise
+                    show_notices((error.message,))
             where = here.connection.label
             err.print(plan_lines(seen, chosen, reconcile=reconcile))
             show_findings(refuse(findings))

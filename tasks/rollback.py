@@ -16,7 +16,7 @@ from blocks.manifest.mark import Mark, read_mark
 from blocks.manifest.recipe import TEMPLATE
 from blocks.model import Model
 from blocks.proxmox.client import Client
-from blocks.proxmox.errors import AlreadyExists, NotFound, ProxmoxError
+from blocks.proxmox.errors import AlreadyExists, NotFound, ProxmoxError, TaskFailed
 from blocks.proxmox.inventory import Inventory, find_guest, guest_path, read_inventory
 from tasks.cloudinit.snippets import FoundSnippet, all_snippets, delete_snippet
 from tasks.destroy import Target, delete_seed, drives_with, refuse_known_users, remove
@@ -31,6 +31,7 @@ from tasks.found import (
     of_environment,
     removal_order,
 )
+from tasks.holding import hold, let_go
 from tasks.journal import Entry, close_journal, read_journal
 
 # Calls that a dead client left running on the cluster are waited for, this long each (seconds).
@@ -110,10 +111,12 @@ def undo_run(
     errors += blind_spots(inventory, looked, declared)
     made = of_environment(looked.guests, env, run_id)
     kept = [g for g in made if _mark(g).published or (keep_ready and _mark(g).ready)]
-    doomed = removal_order([g for g in reversed(made) if g not in kept])
+    mine = [g for g in reversed(made) if g not in kept]
+    doomed = removal_order([held for g in mine if (held := hold(client, g, notes, errors))])
     sharing = {g.vmid for g in declared if any(disk.shared for disk in g.disks)}
-    stays = [g for g in looked.guests if g not in doomed]
-    gone: list[str] = []
+    numbers = {g.row.vmid for g in doomed}
+    stays = [g for g in looked.guests if g.row.vmid not in numbers]
+    removed: list[FoundGuest] = []
     for guest in doomed:
         try:
             refuse_known_users(guest, tuple(stays))
@@ -121,23 +124,35 @@ def undo_run(
         except ProxmoxError as error:
             errors.append(f"{guest}: {error.message}")
             stays.append(guest)
+            if isinstance(error, TaskFailed):
+                let_go(client, guest)
         else:
             say(f"removed {guest}")
-            gone.append(str(guest))
-    mine = all_seeds(client, inventory, env, run_id)
-    seeds, more, failures = remove_seeds(client, env, mine, tuple(stays), say)
+            removed.append(guest)
+    # A template that was taken over has what earlier runs gave it.
+    taken = tuple(guest for guest in removed if _mark(guest).guest == TEMPLATE)
+    media = tuple(
+        seed
+        for seed in all_seeds(client, inventory, env)
+        if seed.name.run == run_id or drives_with(seed.volume.volid, taken)
+    )
+    seeds, more, failures = remove_seeds(client, env, media, tuple(stays), say)
     notes += more
     errors += failures
     snippets: tuple[str, ...] = ()
     if any(guest.cloud_init and guest.cloud_init.method == "snippets" for guest in declared):
-        written = all_snippets(client, inventory, env, run_id)
+        written = tuple(
+            snippet
+            for snippet in all_snippets(client, inventory, env)
+            if snippet.name.run == run_id or _told_by(snippet, taken)
+        )
         snippets, failures = remove_snippets(client, env, written, tuple(stays), say)
         errors += failures
     if not errors:
         close_journal(env, run_id)
     return Undone(
         run_id=run_id,
-        guests=tuple(gone),
+        guests=tuple(map(str, removed)),
         seeds=seeds,
         snippets=snippets,
         restored=restored,
@@ -215,8 +230,7 @@ def remove_snippets(
     errors: list[str] = []
     for snippet in found:
         label = snippet.name.guest
-        told = any(snippet.volid in str(guest.live.config.get("cicustom")) for guest in stays)
-        if told or (label in labels and label != TEMPLATE):
+        if _told_by(snippet, stays) or (label in labels and label != TEMPLATE):
             continue
         try:
             delete_snippet(client, snippet)
@@ -318,6 +332,10 @@ def _config_of(client: Client, entry: Entry) -> str:
     """Path of the guest's configuration, on whichever node it is now. Raises NotFound."""
     row = find_guest(client, entry.vmid)
     return f"{guest_path(row.kind, row.node, row.vmid)}/config"
+
+
+def _told_by(snippet: FoundSnippet, guests: Sequence[FoundGuest]) -> bool:
+    return any(snippet.volid in str(guest.live.config.get("cicustom")) for guest in guests)
 
 
 def _mark(guest: FoundGuest) -> Mark:

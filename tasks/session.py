@@ -8,6 +8,7 @@ anew from the same names.
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from blocks.manifest.mark import Mark
 from blocks.proxmox.client import Client
 from blocks.proxmox.connection import Connection, resolve
 from blocks.proxmox.errors import AlreadyExists, NotFound
+from tasks.atwork import at_work
 from tasks.iso.render import Rendered, render
 from tasks.live import Live, read_live
 from tasks.masking import open_environment
@@ -30,7 +32,8 @@ class Session:
 
     ``environment`` has the guests that the run is about, ``everyone`` all that are declared.
     ``media``: the ISO that each guest, by label, is installed from. ``provided``: node and volume
-    id of the ISOs that this run has made sure of.
+    id of the ISOs that this run has made sure of. ``held``: numbers of unfinished templates that
+    carry, or carried, the mark of this run.
     """
 
     run: RunRef
@@ -40,10 +43,12 @@ class Session:
     everyone: Environment | None = None
     media: dict[str, str] = field(default_factory=dict)
     provided: set[tuple[str, str]] = field(default_factory=set)
+    held: set[int] = field(default_factory=set)
     _folder: RunFolder | None = None
     _live: dict[str, Live | None] = field(default_factory=dict)
     _rendered: dict[str, Rendered] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _working: ExitStack = field(default_factory=ExitStack)
 
     @property
     def skip_build(self) -> bool:
@@ -154,8 +159,14 @@ class Session:
                 self._folder = make_run_folder()
             return self._folder.path
 
+    def work(self) -> None:
+        """Let other runs of the template know that this one is at work, until it is closed."""
+        if self.environment.recipe is not None:
+            self._working.enter_context(at_work(self.environment.name, self.run.run_id))
+
     def close(self) -> None:
         """Close the connection and remove the built seeds."""
+        self._working.close()
         self.client.close()
         if self._folder is not None:
             self._folder.remove()
@@ -179,7 +190,8 @@ def session(run: RunRef) -> Session:
 
 
 def adopt(opened: Session) -> None:
-    """Make an open session that of its run."""
+    """Make an open session that of its run, which is at work from now on."""
+    opened.work()
     with _opening:
         _open[opened.run.run_id] = opened
 

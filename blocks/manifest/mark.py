@@ -19,7 +19,8 @@ class Mark(Model):
     """Who made a guest. ``ready`` is set once the guest's installation was finished.
 
     ``published``: a ready template that older generations made room for, or are about to. No
-    rollback removes it, since nothing could bring those back.
+    rollback removes it, since nothing could bring those back. ``undone``: a rollback is removing
+    the guest, and no other run takes it up.
     """
 
     env: str
@@ -28,10 +29,11 @@ class Mark(Model):
     run: str
     ready: bool = False
     published: bool = False
+    undone: bool = False
 
     def __str__(self) -> str:
         """The comment line, without a line break."""
-        state = "installing"
+        state = "undone" if self.undone else "installing"
         if self.ready:
             state = "published" if self.published else "ready"
         return (
@@ -55,6 +57,7 @@ def read_mark(description: str) -> Mark | None:
         run=fields["run"],
         ready=fields.get("state") in {"ready", "published"},
         published=fields.get("state") == "published",
+        undone=fields.get("state") == "undone",
     )
 
 

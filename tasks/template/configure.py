@@ -32,6 +32,7 @@ from tasks.template.disks import (
 )
 from tasks.template.following import configure_in_task, wait_for_earlier
 from tasks.template.passthrough import device_notes, refuse_devices
+from tasks.template.takeover import take_over
 
 
 @stage("configure", retries=3)
@@ -53,6 +54,7 @@ def configure(run: RunRef, node: str) -> Outcome:
     root = require_root_disk(guest)
     if root.slot in anew:
         refuse_too_small(guest, root, image_size(here, guest))
+    live = take_over(here, guest, live)
     live, cleaned, warnings = clean(here, guest, live)
     live, made, more = add_volumes(here, guest, live)
     warnings = (*warnings, *more)

@@ -14,6 +14,7 @@ from tasks.session import Session, session
 from tasks.stage import Outcome, RunRef, done, stage, unchanged
 from tasks.template.disks import root_disk, volume_in
 from tasks.template.following import wait_for_earlier
+from tasks.template.takeover import take_over
 
 _FIRMWARE_DISKS = ("efidisk0", "tpmstate0")
 _JOB = "converting to a template"
@@ -27,7 +28,7 @@ def convert(run: RunRef, node: str) -> Outcome:
     """
     here = session(run)
     guest = here.guest(node)
-    live = here.require(guest)
+    live = take_over(here, guest, here.require(guest))
     detail = f"VM {guest.vmid} ({guest.name}) is a template"
     if is_template(live) and live.ready:
         return unchanged(detail)

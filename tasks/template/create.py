@@ -11,18 +11,26 @@ from blocks.proxmox.errors import AlreadyExists, TaskFailed
 from blocks.proxmox.properties import encode_create
 from tasks.session import Session, session
 from tasks.stage import Outcome, RunRef, done, stage, unchanged
+from tasks.template.takeover import take_over
 
 
 @stage("create", retries=3)
 def create(run: RunRef, node: str) -> Outcome:
-    """Create the machine, stopped and with this run's mark, unless it is there and ours."""
+    """Create the machine, stopped and with this run's mark, unless it is there and ours.
+
+    One that an earlier run left unfinished is this run's from now on. Raises StageError where that
+    run is still at work.
+    """
     here = session(run)
     guest = here.guest(node)
     live = here.look(guest)
-    if live is not None and not here.owns(guest, live.mark) and _wait_for_creation(here, guest):
+    if live is not None and not here.owns(guest, live.mark):
+        # Its creation may have ended since it was read, so it is read again in any case.
+        _wait_for_creation(here, guest)
         live = here.look(guest)
     if live is not None:
         here.require_ours(guest, live)
+        take_over(here, guest, live)
         return unchanged(f"VM {guest.vmid} exists")
     params: dict[str, Any] = {**encode_create(bare(here, guest))}
     try:
@@ -40,11 +48,12 @@ def create(run: RunRef, node: str) -> Outcome:
             "else give it another vm_id"
         )
         raise
+    here.held.add(guest.vmid)
     return done(f"VM {guest.vmid} ({guest.name}) on {guest.node}", warnings=result.warnings)
 
 
-def _wait_for_creation(here: Session, guest: Guest) -> bool:
-    """Wait for a task that makes a machine of that number; whether there was one. One call.
+def _wait_for_creation(here: Session, guest: Guest) -> None:
+    """Wait for a task that makes a machine of that number, if there is one. One call.
 
     Until it has ended the machine carries no mark, and may be ours: a connection that broke leaves
     the task of its call running. It may be a stranger's, too, and is never stopped.
@@ -56,7 +65,6 @@ def _wait_for_creation(here: Session, guest: Guest) -> bool:
         # How it ended is seen by what is there.
         with suppress(TaskFailed):
             here.client.wait(str(row["upid"]))
-    return bool(rows)
 
 
 def bare(here: Session, guest: Guest) -> Guest:

@@ -36,8 +36,8 @@ def configure_in_task(client: Client, guest: Guest, job: str, **params: Any) -> 
     return _wait(client, guest, str(upid), job)
 
 
-def wait_for_earlier(client: Client, guest: Guest, kind: str, job: str) -> bool:
-    """Wait for a task of that kind that works on the guest now; whether there was one.
+def wait_for_earlier(client: Client, guest: Guest, kind: str | None, job: str) -> bool:
+    """Wait for a task of that kind, or of any, that works on the guest now; whether there was one.
 
     A connection that broke leaves the task of its call running: a second import beside it would
     make the disk twice, a second conversion would be refused. ``kind``: ``qmconfig``,

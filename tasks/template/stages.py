@@ -17,6 +17,7 @@ from tasks.template.generations import find_generations
 from tasks.template.preflight import check_template
 from tasks.template.retire import retire
 from tasks.template.seen import TemplateSurvey, require_recipe, survey_template
+from tasks.template.takeover import refuse_busy_guests
 from tasks.whole import whole
 
 
@@ -31,6 +32,22 @@ def surveyed(run: RunRef) -> TemplateSurvey:
         if guest.label in seen.lives or guest.label not in seen.rows:
             here.remember(guest, seen.lives.get(guest.label))
     return seen
+
+
+@whole("others")
+def leave_others_alone(run: RunRef, seen: TemplateSurvey, pending: frozenset[str]) -> None:
+    """Refuse to begin while another run is at work on what this one would finish.
+
+    Raises StageError.
+    """
+    refuse_others(session(run), seen, pending)
+
+
+def refuse_others(here: Session, seen: TemplateSurvey, pending: frozenset[str]) -> None:
+    """The same, not as a task. At most one call for each guest that another run began."""
+    template = (seen.template,) if pending & {"create", "configure", "template"} else ()
+    clones = seen.clones if "clones" in pending else ()
+    refuse_busy_guests(here, (*template, *clones), seen.lives)
 
 
 @whole("preflight")

@@ -127,7 +127,7 @@ def test_the_progress_of_the_import_is_said(place: Place, monkeypatch: pytest.Mo
 def test_a_second_run_changes_nothing_and_reads_once(place: Place) -> None:
     golden = Golden(place)
     _configured(golden, firmware=UEFI)
-    with opened(golden, from_image(golden, firmware=UEFI), OTHER_RUN) as here:
+    with opened(golden, from_image(golden, firmware=UEFI)) as here:
         place.lab.forget_requests()
         outcome = configure.fn(here.run, "template")
 
@@ -337,7 +337,7 @@ def test_a_template_is_left_alone_and_what_differs_is_told(place: Place) -> None
     assert outcome.status == "unchanged"
     assert "memory: 1024 MiB -> 4096 MiB" in outcome.warnings[0]
     assert "cloud-init: ciuser" in outcome.warnings[0]
-    assert "build a new generation" in outcome.warnings[0]
+    assert "declare when new generations are made" in outcome.warnings[0]
     assert (len(place.lab.requests()), place.changes()) == (1, [])
 
 
@@ -382,7 +382,7 @@ def test_a_running_machine_whose_disk_has_to_be_made_anew_is_not_touched(place: 
         client.run("POST", f"/nodes/pve1/qemu/{golden.vmid}/status/start")
     before = config(golden)
     with (
-        opened(golden, from_image(golden), OTHER_RUN) as here,
+        opened(golden, from_image(golden)) as here,
         pytest.raises(StageError, match="made anew: scsi0"),
     ):
         configure.fn(here.run, "template")

@@ -35,7 +35,7 @@ def _prepared(golden: Golden, **changes: Any) -> None:
 
 
 def _converted(golden: Golden) -> Outcome:
-    with opened(golden, from_image(golden), OTHER_RUN) as here:
+    with opened(golden, from_image(golden)) as here:
         golden.place.lab.forget_requests()
         return convert.fn(here.run, "template")
 

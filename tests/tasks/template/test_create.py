@@ -12,7 +12,7 @@ from blocks.proxmox.errors import AlreadyExists, Unreachable
 from blocks.units import GIB
 from tasks.stage import Outcome
 from tasks.template.create import create
-from tests.environments import NODES, OTHER_RUN, RUN, Place
+from tests.environments import NODES, RUN, Place
 from tests.tasks.template.machines import config, stranger
 from tests.templates import Golden
 
@@ -58,12 +58,12 @@ def test_disks_firmware_volumes_and_devices_are_left_to_the_next_stage(place: Pl
     assert place.volumes() == []
 
 
-def test_a_second_create_reads_once_and_writes_nothing(place: Place) -> None:
+def test_a_second_create_of_a_run_reads_once_and_writes_nothing(place: Place) -> None:
     golden = Golden(place)
     _create(golden)
     place.lab.forget_requests()
 
-    outcome = _create(golden, OTHER_RUN)
+    outcome = _create(golden)
 
     assert outcome.status == "unchanged"
     assert len(place.lab.requests()) == 1
