@@ -67,11 +67,13 @@ def start(state: Path, arguments: list[str]) -> tuple[dict[str, Any], bool]:
     if known is not None:
         return known, False
     log = state / statefolder.LOG
-    child = None if statefolder.in_use(state) else _spawn(state, log, arguments)
+    child: subprocess.Popen[bytes] | None = None
     deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline:
-        ended = child is not None and child.poll() is not None
-        if child is not None and ended and not statefolder.in_use(state):
+        if child is None:
+            # Asked again each time: a lab that is just ending has the folder a moment longer.
+            child = None if statefolder.in_use(state) else _spawn(state, log, arguments)
+        elif child.poll() is not None and not statefolder.in_use(state):
             tail = log.read_text(errors="replace").strip().splitlines()[-1:]
             said = " ".join(tail).removeprefix("lab: ") or f"see {log}"
             raise LabProcessError(f"the lab did not start: {said}", child.returncode)

@@ -26,6 +26,8 @@ from deployments.lab.files import CONNECTION, read_json, remove_partials, write_
 from deployments.lab.protocol import ReasonProtocol, web_socket_protocol
 from deployments.lab.socks import Gateway
 
+_PATIENCE = 1.0
+
 
 def ensure_state(root: Path, seed_file: Path | None) -> Credentials:
     """Credentials of a state folder, which is made and seeded if it is new.
@@ -83,7 +85,7 @@ async def serving(
     seed_file: Path | None = None,
 ) -> AsyncIterator[tuple[Lab, dict[str, Any], uvicorn.Server]]:
     """Serve until the block ends; yields the lab, the connection data and the server."""
-    with statefolder.holding(root):
+    with statefolder.holding(root, patience=_PATIENCE):
         # One that a killed process has left names a process that is not ours.
         (root / CONNECTION).unlink(missing_ok=True)
         async with _serving(root, port, proxy_port, time_scale, seed_file) as served:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 from deployments.lab.errors import StateFolderError
 from deployments.lab.files import CONNECTION
@@ -16,21 +18,31 @@ _LOCK = "lab.lock"
 
 
 @contextlib.contextmanager
-def holding(root: Path) -> Iterator[None]:
+def holding(root: Path, *, patience: float = 0.0) -> Iterator[None]:
     """Have a state folder for oneself; StateFolderError while another lab serves it.
 
-    The lock is the kernel's: it goes with the process, however that ends.
+    The lock is the kernel's: it goes with the process, however that ends. ``patience``: seconds to
+    go on trying, since whoever asks :func:`in_use` has the lock himself for a moment.
     """
+    deadline = time.monotonic() + patience
     root.mkdir(parents=True, exist_ok=True)
     root.chmod(0o700)
     with (root / _LOCK).open("a") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StateFolderError(
-                f"{root} is in use by a running lab; stop that one, or give another --state"
-            ) from None
+        while not _locked(handle):
+            if time.monotonic() >= deadline:
+                raise StateFolderError(
+                    f"{root} is in use by a running lab; stop that one, or give another --state"
+                )
+            time.sleep(0.02)
         yield
+
+
+def _locked(handle: TextIO) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def in_use(root: Path) -> bool:

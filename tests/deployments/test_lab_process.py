@@ -12,11 +12,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from deployments.lab import process, statefolder
 from deployments.lab.testing import RunningLab
 from tests.deployments.labclient import Client, eventually
 
@@ -55,6 +57,16 @@ def test_starting_twice_gives_one_lab_and_a_private_connection_file(state: Path)
     assert "already running" in second.stdout
     assert stat.S_IMODE((state / "connection.json").stat().st_mode) == 0o600
     assert started(state).connection == first.connection
+
+
+def test_a_folder_that_a_dying_lab_still_has_is_waited_for(state: Path) -> None:
+    dying = ExitStack()
+    dying.enter_context(statefolder.holding(state))
+    threading.Timer(0.3, dying.close).start()
+
+    _, new = process.start(state, ["--time-scale", "0"])
+
+    assert new
 
 
 def test_the_fingerprint_on_file_is_that_of_the_served_certificate(state: Path) -> None:
