@@ -12,6 +12,7 @@ from blocks.manifest.address_checks import check_addresses, check_nics
 from blocks.manifest.disk_checks import check_disk_tags, check_disks, check_shared_disks
 from blocks.manifest.faults import Fault
 from blocks.manifest.fields import DNS_RULE, name_trouble
+from blocks.manifest.kickstart import WITHOUT_SELINUX
 from blocks.manifest.layers import Layers, interface_of, network_of
 from blocks.manifest.tree import Item
 
@@ -115,6 +116,18 @@ def check_installation(env: Layers, node: Item) -> Iterator[Fault]:
         )
     if iso is not None and not node.elements("disks"):
         yield node.fault("there is no disk to install on", "add 'disks: [{id: 0, size: 32G, ...}]'")
+    if kickstart is not None:
+        yield from _check_selinux(kickstart)
+
+
+def _check_selinux(kickstart: Item) -> Iterator[Fault]:
+    """A state of SELinux only where there is SELinux."""
+    item, distro = kickstart.get("selinux"), kickstart.text("distro")
+    if item is not None and item.value is not None and distro in WITHOUT_SELINUX:
+        yield item.fault(
+            f"the installer of {distro} sets up no SELinux",
+            "remove it, or say 'selinux: null' in the kickstart of this node",
+        )
 
 
 def check_rac(env: Layers) -> Iterator[Fault]:

@@ -307,6 +307,7 @@ def _installation(
             for repo in kickstart.repos
         ),
         firewall=kickstart.firewall.enabled,
+        selinux=kickstart.selinux,
         update_system=kickstart.update_system,
         root_password_hash=kickstart.root_password_hash,
         root_ssh_keys=tuple(dict.fromkeys(kickstart.ssh_keys.get("root", ()))),

@@ -129,6 +129,9 @@ class Installation(Model):
     packages_post: tuple[str, ...] = ()
     repositories: tuple[Repository, ...] = ()
     firewall: bool = True
+    selinux: Literal["enforcing", "permissive", "disabled"] | None = Field(
+        default=None, description="None is enforcing where the distribution has SELinux"
+    )
     update_system: bool = False
     root_password_hash: SecretStr | None = Field(default=None, description="None locks root")
     root_ssh_keys: tuple[str, ...] = ()

@@ -31,6 +31,11 @@ Distro = Literal[
     "leap15",
 ]
 
+# The families whose installers set SELinux up are all others.
+WITHOUT_SELINUX = frozenset(
+    {"ubuntu2204", "ubuntu2404", "ubuntu2604", "debian12", "debian13", "sles15", "leap15"}
+)
+
 
 class Sudo(Model):
     """Rights of administrators."""
@@ -111,6 +116,11 @@ class Kickstart(Model):
     packages: Packages = Field(default=Packages(), description="Packages to install")
     repos: tuple[Repo, ...] = Field(default=(), description="Further package repositories")
     firewall: Firewall = Field(default=Firewall(), description="Firewall inside the guest")
+    selinux: Literal["enforcing", "permissive", "disabled"] | None = Field(
+        default=None,
+        description="State of SELinux, where the distribution has it; enforcing if unset",
+        examples=["permissive"],
+    )
     update_system: bool = Field(default=False, description="Update all packages at the end")
     ssh_keys: dict[str, tuple[str, ...]] = Field(
         default={},

@@ -13,6 +13,8 @@ from tasks.iso.checks import RenderError
 from tasks.iso.distros import Distro, UnknownDistro, distro
 from tasks.iso.facts import Account, Card, Facts, RootDisk
 
+_WITHOUT_SELINUX = frozenset({"subiquity", "debian-installer", "autoyast"})
+
 
 def gather(guest: Guest, *, env: str, content: str) -> Facts:
     """Checks a guest and gathers what its installer files need.
@@ -32,6 +34,8 @@ def gather(guest: Guest, *, env: str, content: str) -> Facts:
     layout, variant = checks.keyboard("installation.keyboard", inst.keyboard)
     if inst.install_url is not None:
         checks.url("installation.install_url", inst.install_url)
+    if inst.selinux is not None and which.family in _WITHOUT_SELINUX:
+        raise RenderError("installation.selinux", f"the installer of {which.title} sets up none")
     for field in ("packages", "packages_post"):
         for index, package in enumerate(getattr(inst, field)):
             _package(f"installation.{field}[{index}]", package, which)

@@ -13,7 +13,7 @@ from blocks.manifest.guest import Guest, Inet, IsoSource, SharedDisk
 from blocks.manifest.loader import load_environment
 from blocks.units import GIB
 from tests.blocks.manifest.sample import ENV, KEY, changed, load, write
-from tests.blocks.manifest.test_faults import SHARED, shared_disks
+from tests.blocks.manifest.test_faults_across_nodes import SHARED, shared_disks
 
 NIC = "ipv4: { address: 10.0.0.11/24 }"
 NODE = "resources: { memory: 2048, cores: 2 }"
@@ -361,6 +361,7 @@ def test_the_installation_is_told_everything(tmp_path: Path) -> None:
         "      packages: { base: [vim], post: [pg] }\n"
         "      repos: [{ name: epel, baseurl: https://e.example.com, cost: 5 }]\n"
         "      firewall: { enabled: false }\n"
+        "      selinux: permissive\n"
         "      update_system: true\n"
         "      root_password_hash: $6$x$y\n"
         "      additional_users: [{ name: ops, wheel: true }]\n",
@@ -375,7 +376,7 @@ def test_the_installation_is_told_everything(tmp_path: Path) -> None:
     assert told.sudo_nopasswd
     assert (told.packages, told.packages_post) == (("vim",), ("pg",))
     assert (told.repositories[0].name, told.repositories[0].cost) == ("epel", 5)
-    assert (told.firewall, told.update_system) == (False, True)
+    assert (told.firewall, told.selinux, told.update_system) == (False, "permissive", True)
     assert told.root_password_hash is not None
     assert told.root_password_hash.get_secret_value() == "$6$x$y"
     assert (told.users[0].name, told.users[0].sudo) == ("ops", True)

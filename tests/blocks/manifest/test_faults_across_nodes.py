@@ -51,6 +51,35 @@ def test_a_vmid_in_the_defaults_cannot_serve_two_nodes_of_one_address(tmp_path: 
     assert "the address 10.0.0.50 is taken" in fault.problem
 
 
+def test_selinux_of_the_document_is_refused_once_where_nodes_have_a_distro_without_it(
+    tmp_path: Path,
+) -> None:
+    text = changed("distro: rocky9\n", "distro: rocky9\n      selinux: permissive\n")
+    for name in ("db1", "db2"):
+        text = changed(
+            f"      {name}:\n", f"      {name}:\n        kickstart: {{ distro: sles15 }}\n", text
+        )
+
+    fault = only_fault(tmp_path, text)
+
+    assert fault.key == "spec.hypervisor.kickstart.selinux"
+    assert fault.line == line_of(text, "selinux: permissive")
+    assert "the installer of sles15 sets up no SELinux" in str(fault)
+
+
+def test_a_node_without_selinux_may_set_aside_what_the_document_says_of_it(tmp_path: Path) -> None:
+    text = changed("distro: rocky9\n", "distro: rocky9\n      selinux: permissive\n")
+    own = "kickstart: { distro: debian13, selinux: null }"
+    text = changed("      db2:\n", f"      db2:\n        {own}\n", text)
+
+    one, two = load(tmp_path, text).guests
+
+    assert one.source is not None
+    assert two.source is not None
+    assert one.source.installation.selinux == "permissive"
+    assert two.source.installation.selinux is None
+
+
 def test_what_stands_in_the_defaults_is_refused_once_not_once_a_node(tmp_path: Path) -> None:
     text = changed(
         "kind: Hypervisor\n", "kind: Hypervisor\n    defaults: { resources: { cors: 2 } }\n"

@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 
 from blocks.manifest.schema import KINDS, schema
 from tests.blocks.manifest.sample import ENV, changed
-from tests.blocks.manifest.test_faults import WRONG
+from tests.blocks.manifest.test_single_mistakes import WRONG
 
 EXAMPLES = Path(__file__).parents[3] / "deployments" / "environments"
 FILES = sorted(EXAMPLES.glob("*/*.yaml"))
@@ -27,6 +27,7 @@ SEEN = (
     "too little memory",
     "wrong choice",
     "unknown distribution",
+    "state of SELinux that there is none of",
     "number out of range",
     "address without prefix",
     "size without unit",

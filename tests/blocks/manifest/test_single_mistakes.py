@@ -86,6 +86,18 @@ WRONG = {
         "spec.hypervisor.kickstart.distro",
         "did you mean 'rocky9'?",
     ),
+    "state of SELinux that there is none of": (
+        "distro: rocky9",
+        "distro: rocky9\n      selinux: permisive",
+        "spec.hypervisor.kickstart.selinux",
+        "did you mean 'permissive'?",
+    ),
+    "SELinux where there is none": (
+        "distro: rocky9",
+        "distro: ubuntu2404\n      selinux: disabled",
+        "spec.hypervisor.kickstart.selinux",
+        "the installer of ubuntu2404 sets up no SELinux; remove it",
+    ),
     "number out of range": ("vm_id: 101", "vm_id: 42", f"{NODE}.proxmox.vm_id", "at least 100"),
     "duplicate vmid": (
         "vm_id: 102",
