@@ -21,6 +21,7 @@ from flows.parameters import ClusterName, DryRun, Json, KeepFailed, Parallel, Ye
 from flows.progress import listener, notify
 from flows.running import run_locally
 from flows.runtime import warm
+from flows.template_images import add_images
 from flows.template_jobs import template_jobs
 from flows.template_plan import plan_document, plan_lines, plan_markdown, planned_summary
 from flows.template_results import (
@@ -68,6 +69,7 @@ from tasks.template.stages import (
 )
 
 app = command_line("template", __doc__)
+add_images(app)
 
 Recipe = Annotated[
     Path, Parameter(help="The template's file, such as TEMPLATE.yaml.", show_default=False)

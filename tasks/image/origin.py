@@ -123,5 +123,9 @@ def kind_there(url: str) -> Kind | None:
 
 def stem(source: ImageSource, digest: Digest) -> str:
     """The image's name on a storage, without its ending: it says which content must be in it."""
-    name = _OTHER_CHARACTERS.sub("-", source.name).strip("-.") or "image"
-    return f"proxflow-{name}-{digest.hex[:12]}"
+    return f"proxflow-{plain_name(source)}-{digest.hex[:12]}"
+
+
+def plain_name(source: ImageSource) -> str:
+    """The image's own name as it stands on a storage, whichever checksum it has."""
+    return _OTHER_CHARACTERS.sub("-", source.name).strip("-.") or "image"
