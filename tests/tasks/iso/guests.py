@@ -32,6 +32,10 @@ STATIC = Inet.model_validate(
         "search": ("corp.example",),
     }
 )
+V6_ONLY = Inet.model_validate(
+    {"method": "static", "addresses": ("fd00::7/64",), "gateway": "fe80::1", "dns": ("fd00::2",)}
+)
+DHCP_DNS = Inet.model_validate({"method": "dhcp", "dns": ("10.0.0.2",), "search": ("x.example",)})
 
 
 def nic(index: int, inet: Inet | None = None, **extra: Any) -> Nic:

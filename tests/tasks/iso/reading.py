@@ -30,7 +30,8 @@ def kickstart(rendered: Rendered) -> Any:
 def autoinstall(rendered: Rendered) -> dict[str, Any]:
     text = rendered.files["user-data"]
     assert text.startswith("#cloud-config\n")
-    return YAML(typ="safe", pure=True).load(text)["autoinstall"]
+    found: dict[str, Any] = YAML(typ="safe", pure=True).load(text)["autoinstall"]
+    return found
 
 
 def profile(rendered: Rendered) -> ET.Element:
@@ -51,7 +52,7 @@ def setup(rendered: Rendered) -> str:
     family = rendered.distro.family
     if family == "anaconda":
         (script,) = kickstart(rendered).scripts
-        return script.script
+        return str(script.script)
     if family == "autoyast":
         scripts = profile(rendered).findall("y:scripts/*/y:script/y:source", NS)
         return "".join(source.text or "" for source in scripts)

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
+from pykickstart.constants import SELINUX_DISABLED, SELINUX_ENFORCING, SELINUX_PERMISSIVE
 
 from blocks.manifest.guest import Guest
+from blocks.manifest.kickstart import WITHOUT_SELINUX
 from tasks.iso.render import Rendered, RenderError, render
 
 from .guests import HASH, KEY, nic, plain
@@ -46,6 +48,12 @@ NASTY = (
     "x" * 5000,
     "",
 )
+SELINUX = {
+    None: SELINUX_ENFORCING,
+    "enforcing": SELINUX_ENFORCING,
+    "permissive": SELINUX_PERMISSIVE,
+    "disabled": SELINUX_DISABLED,
+}
 nasty = st.one_of(st.sampled_from(NASTY), st.text(max_size=40))
 words = st.text(string.ascii_lowercase + string.digits, min_size=1, max_size=12)
 
@@ -92,6 +100,7 @@ def guests(draw: st.DrawFn, distro: str) -> Guest:
         "repositories": st.lists(repos, max_size=1),
         "firewall": st.booleans(),
         "update_system": st.booleans(),
+        **({} if distro in WITHOUT_SELINUX else {"selinux": st.sampled_from(list(SELINUX))}),
         "root_password_hash": st.one_of(st.none(), mostly(st.just(HASH))),
         "root_ssh_keys": st.lists(keys, max_size=2).map(tuple),
         "users": st.lists(users, max_size=2),
@@ -174,6 +183,7 @@ def test_anaconda_gives_every_value_back(distro: str, data: st.DataObject) -> No
     name = f"{inst.hostname}.{inst.domain}" if inst.domain else inst.hostname
     assert handler.network.network[-1].hostname == name
     assert handler.rootpw.lock is (inst.root_password_hash is None)
+    assert handler.selinux.selinux == SELINUX[inst.selinux]
 
 
 @SETTINGS

@@ -20,14 +20,11 @@ from tasks.iso.distros import DISTROS
 from tasks.iso.render import render
 from tasks.iso.subiquity import dump
 
-from .guests import full, nic, plain
+from .guests import V6_ONLY, full, nic, plain
 from .reading import autoinstall
 
 ANACONDA = [name for name, distro in DISTROS.items() if distro.family == "anaconda"]
 SUBIQUITY = [name for name, distro in DISTROS.items() if distro.family == "subiquity"]
-V6_ONLY = Inet.model_validate(
-    {"method": "static", "addresses": ("fd00::7/64",), "gateway": "fe80::1", "dns": ("fd00::2",)}
-)
 
 
 def guests(distro: str) -> tuple[Guest, ...]:

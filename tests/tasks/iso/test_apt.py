@@ -1,0 +1,55 @@
+"""What Debian and Ubuntu have in common: chrony and ufw."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tasks.iso.render import render
+
+from .guests import full, plain
+from .reading import put_files, setup
+
+
+@pytest.mark.parametrize("distro", ["debian12", "ubuntu2404"])
+def test_chrony_keeps_only_the_named_servers(distro: str) -> None:
+    rendered = render(full(distro), env="prod")
+
+    _, text = put_files(rendered)["/etc/chrony/sources.d/proxflow.sources"]
+
+    assert text == "server ntp1.corp.example iburst\nserver 10.0.0.9 iburst"
+    assert "sed -i -E 's/^[[:space:]]*(pool|server)" in setup(rendered)
+
+
+@pytest.mark.parametrize("distro", ["debian12", "ubuntu2404"])
+def test_ufw_gets_the_ssh_rule_in_its_own_files_once(distro: str, tmp_path: Path) -> None:
+    for family in ("", "6"):
+        text = f"*filter\n:ufw{family}-user-input - [0:0]\n### RULES ###\nCOMMIT\n"
+        (tmp_path / f"user{family}.rules").write_text(text, encoding="utf-8")
+    script = setup(render(plain(distro), env="prod"))
+    rule = script[script.index("for family in") : script.index("sed -i 's/^ENABLED")]
+    rule = rule.replace("/etc/ufw", str(tmp_path))
+
+    for _ in range(2):
+        subprocess.run(["sh", "-euc", rule], check=True)
+
+    assert (tmp_path / "user.rules").read_text(encoding="utf-8").splitlines() == [
+        "*filter",
+        ":ufw-user-input - [0:0]",
+        "### RULES ###",
+        "",
+        "### tuple ### allow tcp 22 0.0.0.0/0 any 0.0.0.0/0 in",
+        "-A ufw-user-input -p tcp --dport 22 -j ACCEPT",
+        "",
+        "COMMIT",
+    ]
+    six = (tmp_path / "user6.rules").read_text(encoding="utf-8")
+    assert "tcp 22 ::/0 any ::/0 in\n-A ufw6-user-input -p tcp --dport 22 -j ACCEPT\n" in six
+
+
+def test_no_firewall_means_no_ufw() -> None:
+    rendered = render(plain("debian12", firewall=False), env="prod")
+
+    assert "ufw" not in "".join(rendered.files.values())
