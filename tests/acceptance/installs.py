@@ -36,8 +36,6 @@ from tests.acceptance.mirror import serving
 BOOT, WHOLE = 1500, 4 * 3600
 QUESTION = re.compile(r"\[[!?.]{1,2}\] [^\n]{0,60}")
 ENV = "acceptance"
-# The machine's network has one mirror; whether others are there is not to be asked.
-ARGUMENTS = f"{installer.ARGUMENTS} apt-setup/services-select="
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +104,7 @@ def test_a_whole_installation_is_what_was_declared(
     present(installer.missing())
     packages = carried(folder / f"apt-{firmware}")
     root = f"only-in-the-preseed-of-{firmware}/debian"
-    source = installer.source_iso(folder / firmware, packages, ARGUMENTS)
+    source = installer.source_iso(folder / firmware, packages)
     env = manifest(folder, firmware, root, key[1])
     guest: Guest = load_environment(env).guest("box")
     install, seed = folder / f"{firmware}-install.iso", folder / f"{firmware}-seed.iso"
