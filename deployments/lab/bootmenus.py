@@ -36,6 +36,8 @@ menuentry --hotkey=i 'Install' {
 """
 MENUS = {"ubuntu": _UBUNTU, "debian": _DEBIAN}
 """The GRUB menu of an untouched install ISO, by family of installer."""
+REWRITTEN = {"ubuntu": _UBUNTU.replace("vmlinuz  ---", "vmlinuz autoinstall ---")}
+"""The GRUB menu of an ISO that was rewritten so that its installer asks nothing."""
 
 _KERNEL = re.compile(r"^\s*linux(?:efi)?\s+\S*vmlinuz\S*(?P<arguments>.*)$", re.MULTILINE)
 _ENOUGH = {

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from deployments.lab import images
 from deployments.lab.access import ROOT, Access, AclEntry, Pool
-from deployments.lab.bootmenus import GRUB, MENUS
+from deployments.lab.bootmenus import GRUB, MENUS, REWRITTEN
 from deployments.lab.cluster import (
     CREATION_QEMU,
     Bridge,
@@ -36,6 +36,8 @@ INSTALL_ISOS = (
     "OracleLinux-R9-U6-x86_64-dvd.iso",
     "OracleLinux-R8-U10-x86_64-dvd.iso",
     "ubuntu-24.04.3-live-server-amd64.iso",
+    # As clients call an ISO whose boot menu they have rewritten.
+    "ubuntu-24.04.3-live-server-amd64.proxflow-7c41d09e52ab.iso",
     "ubuntu-22.04.5-live-server-amd64.iso",
     "debian-13.1.0-amd64-netinst.iso",
     "debian-12.11.0-amd64-netinst.iso",
@@ -324,7 +326,8 @@ def _default_isos(lab: Lab) -> None:
             if target.exists():
                 continue
             if first is None or first.name != name:
-                menu = MENUS.get(installer_family(name) or "")
+                menus = REWRITTEN if ".proxflow-" in name else MENUS
+                menu = menus.get(installer_family(name) or "")
                 files = {"README": f"{name}\n", **({GRUB: menu} if menu else {})}
                 make_iso(target, name.partition(".")[0][:16].upper(), files)
                 first = target

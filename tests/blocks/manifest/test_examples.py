@@ -12,17 +12,39 @@ from blocks.manifest import reader
 from blocks.manifest.kickstart import Distro
 from blocks.manifest.loader import load_environment
 from tasks.iso.distros import DISTROS
+from tasks.iso.remaster import is_remastered
 
 EXAMPLES = Path(__file__).parents[3] / "deployments" / "environments"
 LAB = EXAMPLES / "lab" / "env.yaml"
 
 
-@pytest.mark.parametrize("name", ["lab", "oracle-rac-2node", "pg-single"])
-def test_every_example_loads_without_a_notice(name: str) -> None:
-    environment = load_environment(EXAMPLES / name / "env.yaml", env={})
+MASTERS = [
+    *EXAMPLES.glob("*/env.yaml"),
+    *EXAMPLES.glob("*/template.yaml"),
+    EXAMPLES / "golden" / "minimal.yaml",
+]
+
+
+@pytest.mark.parametrize("path", MASTERS, ids=lambda path: str(path.relative_to(EXAMPLES)))
+def test_every_example_loads_without_a_notice(path: Path) -> None:
+    environment = load_environment(path, env={})
 
     assert environment.guests
     assert environment.notices == ()
+
+
+@pytest.mark.parametrize("path", MASTERS, ids=lambda path: str(path.relative_to(EXAMPLES)))
+def test_no_example_is_installed_from_an_iso_that_would_ask_questions(path: Path) -> None:
+    asking = [
+        guest.install.iso
+        for guest in load_environment(path, env={}).guests
+        if guest.install is not None
+        and DISTROS[guest.install.installation.distro].remaster
+        and guest.install.origin is None
+        and not is_remastered(guest.install.iso)
+    ]
+
+    assert asking == []
 
 
 def test_the_lab_has_three_distributions_on_three_nodes_and_one_uefi_guest() -> None:
