@@ -24,5 +24,5 @@ def test_plan_and_preflight_on_a_new_lab_warn_of_nothing() -> None:
         ahead = find(here.client, here.connection, guests, seen.inventory)
 
     assert seen.building() == guests
-    assert (here.environment.notices, here.client.notices) == ((), ())
+    assert [*here.environment.notices, *here.client.notices] == []
     assert [str(finding) for finding in (*planned, *ahead)] == []
