@@ -10,7 +10,7 @@ from blocks.proxmox.errors import NotFound
 from tasks.drives import EMPTY, drive_volume
 from tasks.errors import StageError
 from tasks.live import Live, is_running, read_live
-from tasks.marker import PATH, read_marker
+from tasks.marker import PATH, Marker, read_marker
 from tasks.plan import diff
 from tasks.session import Session, session
 from tasks.stage import Outcome, RunRef, done, stage
@@ -48,25 +48,45 @@ class Deviates(StageError):
         self.deviations = deviations
 
 
+class Answers(Model):
+    """What a guest that is to run says from outside.
+
+    ``wrong``: what does not answer, or not as this guest. ``tried`` and ``unknown``: for people,
+    what was looked at, and what could not be.
+    """
+
+    wrong: tuple[Deviation, ...] = ()
+    tried: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """What a guest without deviations was checked for."""
+        return "; ".join((", ".join(("config", *self.tried)), *self.unknown))
+
+
 @stage("verify", retries=2)
 def verify(run: RunRef, node: str) -> Outcome:
     """Check one guest. Raises Deviates with everything that is wrong with it."""
     here = session(run)
-    guest = here.guest(node)
-    found = deviations(here, guest)
+    found, said = _checked(here, here.guest(node))
     if found:
         raise Deviates(found)
-    return done(", ".join(("config", *probes(guest))))
+    return done(str(said))
 
 
 def deviations(here: Session, guest: Guest) -> tuple[Deviation, ...]:
     """Everything in which the guest is not as declared. Raises ProxmoxError."""
+    return _checked(here, guest)[0]
+
+
+def _checked(here: Session, guest: Guest) -> tuple[tuple[Deviation, ...], Answers]:
     live = read_live(here.client, guest)
     if live is None or not here.owns(guest, live.mark):
-        return (not_ours(guest, live),)
+        return (not_ours(guest, live),), Answers()
     found = [deviation(guest, "config", str(change)) for change in diff(guest, live.config)]
     found += [deviation(guest, "media", text) for text in media_left(guest, live)]
-    return (*found, *silent(here, guest))
+    said = answers(here, guest)
+    return (*found, *said.wrong), said
 
 
 def deviation(guest: Guest, kind: Kind, detail: str) -> Deviation:
@@ -82,42 +102,42 @@ def not_ours(guest: Guest, live: Live | None) -> Deviation:
     return deviation(guest, "foreign", detail)
 
 
-def probes(guest: Guest) -> tuple[str, ...]:
-    """What is tried from outside, for people: power, SSH, agent."""
+def answers(here: Session, guest: Guest) -> Answers:
+    """Asks a guest that is to run: power, SSH, agent, marker. Raises ProxmoxError."""
     if not guest.autostart:
-        return ()
-    tried = {"runs": True, "SSH": guest.ssh_addresses or guest.agent, "agent": guest.agent}
-    return tuple(name for name, applies in tried.items() if applies)
-
-
-def silent(here: Session, guest: Guest) -> tuple[Deviation, ...]:
-    """What does not answer of a guest that is to run. Raises ProxmoxError."""
-    if not guest.autostart:
-        return ()
+        return Answers()
     try:
         running = is_running(here.client, guest)
     except NotFound:
-        return (not_ours(guest, None),)
+        return Answers(wrong=(not_ours(guest, None),))
     if not running:
-        return (deviation(guest, "power", "does not run"),)
-    found: list[Deviation] = []
-    reachable = guest.ssh_addresses or guest.agent
-    if reachable and not wait_until(lambda: any_banner(here, guest), GRACE):
-        where = " or ".join(map(str, guest.ssh_addresses)) or "what its agent reports"
-        found.append(deviation(guest, "ssh", f"no SSH server answers at {where}"))
-    if guest.agent and not agent_answers(here.client, guest):
-        found.append(deviation(guest, "agent", "the guest agent does not answer"))
-    elif guest.agent and guest.install is not None:
-        found += [deviation(guest, "marker", text) for text in _strange_system(here, guest)]
-    return tuple(found)
+        return Answers(wrong=(deviation(guest, "power", "does not run"),))
+    wrong: list[Deviation] = []
+    tried, unknown = ["runs"], []
+    if guest.ssh_addresses or guest.agent:
+        tried.append("SSH")
+        if not wait_until(lambda: any_banner(here, guest), GRACE):
+            where = " or ".join(map(str, guest.ssh_addresses)) or "what its agent reports"
+            wrong.append(deviation(guest, "ssh", f"no SSH server answers at {where}"))
+    if guest.agent:
+        tried.append("agent")
+        if not agent_answers(here.client, guest):
+            wrong.append(deviation(guest, "agent", "the guest agent does not answer"))
+        elif guest.install is not None:
+            marker = read_marker(here.client, guest)
+            wrong += [deviation(guest, "marker", text) for text in _strange(here, guest, marker)]
+            if marker.state == "unread":
+                unknown.append(f"marker not readable: {marker.why}")
+            else:
+                tried.append("marker")
+    return Answers(wrong=tuple(wrong), tried=tuple(tried), unknown=tuple(unknown))
 
 
-def _strange_system(here: Session, guest: Guest) -> list[str]:
-    """Signs that the system was not installed as this guest; none where it cannot be looked at.
+def _strange(here: Session, guest: Guest, marker: Marker) -> list[str]:
+    """Signs that the system was not installed as this guest; none where it could not be read.
 
     With which answers it was installed does not matter here: the manifest may have changed since.
     """
-    marker = read_marker(here.client, guest)
     if marker.state == "missing":
         return [f"the system has no {PATH}: it was not installed by Proxflow, or not to the end"]
     installed = (marker.environment, marker.guest)

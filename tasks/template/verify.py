@@ -14,7 +14,7 @@ from tasks.template.configure import outdated
 from tasks.template.convert import is_template
 from tasks.template.reconcile import differences
 from tasks.template.seen import require_recipe
-from tasks.verify import Deviates, Deviation, deviation, not_ours, probes, silent
+from tasks.verify import Answers, Deviates, Deviation, answers, deviation, not_ours
 
 ADVICE = "`template build --dry-run` shows what a build would do; --reconcile changes clones"
 
@@ -24,23 +24,26 @@ def verify_built(run: RunRef, node: str) -> Outcome:
     """Check the template or one of its clones. Raises Deviates with all that is wrong with it."""
     here = session(run)
     guest = here.guest(node)
-    found = deviations(here, guest)
+    found, said = _checked(here, guest)
     if found:
         raise Deviates(found, advice=ADVICE)
-    if guest.label == TEMPLATE:
-        return done("config, is a template")
-    return done(", ".join(("config", *probes(guest))))
+    return done("config, is a template" if guest.label == TEMPLATE else str(said))
 
 
 def deviations(here: Session, guest: Guest) -> tuple[Deviation, ...]:
     """Everything in which the guest is not as declared. Raises ProxmoxError, StageError."""
+    return _checked(here, guest)[0]
+
+
+def _checked(here: Session, guest: Guest) -> tuple[tuple[Deviation, ...], Answers]:
     live = read_live(here.client, guest)
     if live is None or not here.owns(guest, live.mark):
-        return (not_ours(guest, live),)
+        return (not_ours(guest, live),), Answers()
     if guest.label == TEMPLATE:
-        return tuple(_of_template(here, guest, live))
+        return tuple(_of_template(here, guest, live)), Answers()
     found = [deviation(guest, "config", str(each)) for each in differences(here, guest, live)]
-    return (*found, *silent(here, guest))
+    said = answers(here, guest)
+    return (*found, *said.wrong), said
 
 
 def _of_template(here: Session, guest: Guest, live: Live) -> Iterator[Deviation]:

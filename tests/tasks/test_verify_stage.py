@@ -28,7 +28,26 @@ def test_a_guest_that_is_as_declared_passes_with_what_was_checked(place: Place) 
     with opened(brought_up(place, second_nic=True, ovmf=True)) as here:
         outcome = verify.fn(here.run, "n1")
 
-    assert (outcome.status, outcome.detail) == ("done", "config, runs, SSH, agent")
+    assert (outcome.status, outcome.detail) == ("done", "config, runs, SSH, agent, marker")
+
+
+def test_a_system_whose_agent_hands_out_no_files_passes_and_the_result_says_so(
+    place: Place,
+) -> None:
+    manifest = brought_up(place)
+    place.lab.fault(
+        method="GET",
+        path=".*/agent/file-read",
+        times=0,
+        status=500,
+        reason="Agent error: Command guest-file-read has been disabled",
+    )
+    with opened(manifest) as here:
+        outcome = verify.fn(here.run, "n1")
+
+    assert outcome.status == "done"
+    assert outcome.detail.startswith("config, runs, SSH, agent; marker not readable: ")
+    assert "guest-file-read has been disabled" in outcome.detail
 
 
 def test_a_missing_guest(place: Place) -> None:
