@@ -89,7 +89,7 @@ def _addresses(card: Card, version: int) -> list[str]:
     lines.extend(f"address{index}={address}" for index, address in enumerate(addresses, start=1))
     if gateway is not None:
         lines.append(f"gateway={gateway}")
-    if servers and method != "disabled":
+    if servers:
         lines.append(f"dns={''.join(f'{server};' for server in servers)}")
     if card.search and method != "disabled":
         lines.append(f"dns-search={''.join(f'{name};' for name in card.search)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface
 
 from pydantic import SecretStr
@@ -129,7 +130,31 @@ def _cards(guest: Guest, inst: Installation) -> tuple[Card, ...]:
                     f"nics[{card.slot}].{what}", f"{value} is {seen[value]}'s already"
                 )
             seen[value] = card.slot
-    return cards
+    return _with_servers_in_reach(cards)
+
+
+def _with_servers_in_reach(cards: tuple[Card, ...]) -> tuple[Card, ...]:
+    """The same cards; a name server whose protocol a card does not speak goes to one that does.
+
+    NetworkManager refuses an IPv4 server on a card without IPv4, and systemd-resolved would ask it
+    through that card alone, in vain. The order of all servers together stays what it was.
+    """
+    found: dict[str, list[IPv4Address | IPv6Address]] = {card.slot: [] for card in cards}
+    for card in cards:
+        for index, server in enumerate(card.dns):
+            home = next((each for each in (card, *cards) if _speaks(each, server)), None)
+            if home is None:
+                raise RenderError(
+                    f"nics[{card.slot}].inet.dns[{index}]",
+                    f"{server} is IPv4, and no card has an IPv4 address to reach it from",
+                )
+            found[home.slot].append(server)
+    return tuple(replace(card, dns=tuple(dict.fromkeys(found[card.slot]))) for card in cards)
+
+
+def _speaks(card: Card, server: IPv4Address | IPv6Address) -> bool:
+    """Whether a card has addresses of the server's protocol; IPv6 has them by router, at least."""
+    return isinstance(server, IPv6Address) or bool(card.v4) or card.method == "dhcp"
 
 
 def _card(nic: Nic, inst: Installation) -> Card:
@@ -141,6 +166,11 @@ def _card(nic: Nic, inst: Installation) -> Card:
         raise RenderError(f"{key}.inet.addresses", "a static card needs an address")
     if inet.method == "none" and (inet.addresses or inet.gateway):
         raise RenderError(f"{key}.inet.method", "none takes no addresses and no gateway")
+    if inet.method == "none" and (inet.dns or inet.search):
+        what = "dns" if inet.dns else "search"
+        raise RenderError(
+            f"{key}.inet.{what}", "a card without an address asks nobody; move it to another card"
+        )
     if inet.method == "dhcp" and (inet.addresses or inet.gateway):
         raise RenderError(
             f"{key}.inet.method", "dhcp takes no addresses and no gateway; use static"

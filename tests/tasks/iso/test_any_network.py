@@ -1,17 +1,24 @@
-"""Whatever addresses a card may have, they come back out of what its network stack reads."""
+"""Whatever addresses and name servers cards have, their network stacks are told of each."""
 
 from __future__ import annotations
 
 import configparser
 from collections.abc import Callable
-from ipaddress import IPv4Interface, IPv4Network, IPv6Interface, IPv6Network
+from ipaddress import (
+    IPv4Address,
+    IPv4Interface,
+    IPv4Network,
+    IPv6Address,
+    IPv6Interface,
+    IPv6Network,
+)
 
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from blocks.manifest.guest import Guest, Inet, Nic
-from tasks.iso.render import Rendered, render
+from tasks.iso.render import Rendered, RenderError, render
 
 from .guests import plain
 from .reading import NS, autoinstall, profile, put_files
@@ -142,3 +149,95 @@ def test_every_card_gets_its_addresses_and_gateway_by_its_mac(
         )
         for nic in guest.nics
     }
+
+
+SERVERS = ("10.9.9.1", "10.9.9.2", "fd00:9::1", "fd00:9::2")
+
+
+@st.composite
+def guests_with_servers(draw: st.DrawFn, distro: str) -> Guest:
+    """Cards that have addresses name servers of either protocol, some the same ones."""
+    guest = draw(guests(distro))
+    nics = []
+    for nic in guest.nics:
+        dns = draw(st.lists(st.sampled_from(SERVERS), max_size=3, unique=True))
+        inet = nic.inet.model_dump() | {"dns": () if nic.inet.method == "none" else tuple(dns)}
+        nics.append(nic.model_copy(update={"inet": Inet.model_validate(inet)}))
+    return guest.model_copy(update={"nics": tuple(nics)})
+
+
+Asked = list[tuple[str, str]]
+"""Name servers in order, each with the MAC address of the card that it is asked over, or none."""
+
+
+def keyfile_servers(rendered: Rendered) -> Asked:
+    found: Asked = []
+    for path, (_, text) in put_files(rendered).items():
+        if path.endswith(".nmconnection"):
+            parser = configparser.ConfigParser()
+            parser.read_string(text)
+            mac = parser["ethernet"]["mac-address"].lower()
+            for section, form in (("ipv4", IPv4Address), ("ipv6", IPv6Address)):
+                part = parser[section]
+                servers = [str(form(text)) for text in part.get("dns", "").split(";") if text]
+                # NetworkManager refuses a profile that has both.
+                assert part["method"] != "disabled" or not servers
+                found += [(mac, server) for server in servers]
+    return found
+
+
+def netplan_servers(rendered: Rendered) -> Asked:
+    return [
+        (card["match"]["macaddress"], server)
+        for card in autoinstall(rendered)["network"]["ethernets"].values()
+        for server in card.get("nameservers", {}).get("addresses", ())
+    ]
+
+
+def resolver_servers(rendered: Rendered) -> Asked:
+    _, text = put_files(rendered).get("/etc/resolv.conf", ("", ""))
+    lines = [line.split() for line in text.splitlines()]
+    return [("", words[1]) for words in lines if words[0] == "nameserver"]
+
+
+def profile_servers(rendered: Rendered) -> Asked:
+    found = profile(rendered).findall("y:networking/y:dns/y:nameservers/y:nameserver", NS)
+    return [("", server.text or "") for server in found]
+
+
+def has_ipv4(nic: Nic) -> bool:
+    return nic.inet.method == "dhcp" or any(a.version == 4 for a in nic.inet.addresses)
+
+
+@pytest.mark.parametrize(
+    ("distro", "read"),
+    [
+        ("rocky8", keyfile_servers),
+        ("fedora", keyfile_servers),
+        ("ubuntu2204", netplan_servers),
+        ("ubuntu2604", netplan_servers),
+        ("debian12", resolver_servers),
+        ("debian13", resolver_servers),
+        ("sles15", profile_servers),
+    ],
+)
+@settings(phases=(Phase.explicit, Phase.generate), max_examples=40, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_every_name_server_is_asked_over_a_card_that_reaches_it_or_is_refused(
+    distro: str, read: Callable[[Rendered], Asked], data: st.DataObject
+) -> None:
+    guest = data.draw(guests_with_servers(distro))
+    declared = [(nic, server) for nic in guest.nics for server in nic.inet.dns]
+    over_ipv4 = {str(nic.mac) for nic in guest.nics if has_ipv4(nic)}
+    stranded = next(((nic, s) for nic, s in declared if s.version == 4 and not over_ipv4), None)
+
+    if stranded is not None:
+        with pytest.raises(RenderError) as refused:
+            render(guest, env="prod")
+        nic, server = stranded
+        assert refused.value.key == f"nics[{nic.slot}].inet.dns[{nic.inet.dns.index(server)}]"
+        return
+    found = read(render(guest, env="prod"))
+
+    assert {server for _, server in found} == {str(server) for _, server in declared}
+    assert all(mac in over_ipv4 for mac, server in found if mac and ":" not in server)

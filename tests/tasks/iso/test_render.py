@@ -250,6 +250,9 @@ def test_a_refused_password_is_not_repeated() -> None:
         ({"method": "static", "addresses": ("10.0.0.5/24",), "search": ("a b",)}, "search[0]"),
         ({"method": "dhcp", "gateway": "10.0.0.1"}, "method"),
         ({"method": "none", "addresses": ("10.0.0.5/24",)}, "method"),
+        ({"method": "none", "dns": ("10.0.0.2",)}, "dns"),
+        ({"method": "none", "search": ("x.example",)}, "search"),
+        ({"method": "static", "addresses": ("fd00::5/64",), "dns": ("10.0.0.2",)}, "dns[0]"),
     ],
 )
 def test_a_network_setting_that_contradicts_itself_is_refused(
