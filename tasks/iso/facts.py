@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface
 from itertools import chain
@@ -94,6 +95,16 @@ class Facts:
     def accounts(self) -> tuple[Account, ...]:
         """Root and the users."""
         return (self.root, *self.users)
+
+    @property
+    def volume_group(self) -> str:
+        """Name of the LVM group on the root disk: letters, digits and underscores, at most 70.
+
+        It has the guest's label in it, so that a disk that comes from another guest never holds a
+        group of that name; two of one name keep a system from booting. LVM doubles hyphens in
+        device names, and ``/dev`` has entries that a bare label might be.
+        """
+        return f"system_{re.sub('[^A-Za-z0-9]', '_', self.guest.label)}"
 
     @property
     def uefi(self) -> bool:

@@ -84,7 +84,7 @@ def expect_installed_by_the_installer(login: Login, guest: Guest) -> None:
     """What only a whole installation makes: the root disk's layout, its boot, the time zone."""
     assert guest.install is not None
     wanted = guest.install.installation
-    assert login.inside("findmnt -no SOURCE /") == "/dev/mapper/system-root"
+    assert login.inside("findmnt -no SOURCE /") == f"/dev/mapper/system_{guest.label}-root"
     root = login.inside("sudo -n pvs --noheadings -o pv_name").strip()
     disk = login.inside(f"lsblk -no PKNAME {root}")
     declared = login.inside(

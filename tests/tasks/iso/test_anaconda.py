@@ -96,6 +96,8 @@ def test_anaconda_lays_out_lvm_on_the_root_disk_only() -> None:
     assert handler.ignoredisk.onlyuse == [disk]
     assert handler.bootloader.bootDrive == disk
     assert handler.reqpart.reqpart
+    assert [group.vgname for group in handler.volgroup.vgList] == ["system_db1"]
+    assert {volume.vgname for volume in handler.logvol.lvList} == {"system_db1"}
     assert [(lv.name, lv.mountpoint) for lv in handler.logvol.lvList] == [
         ("swap", "swap"),
         ("root", "/"),

@@ -127,3 +127,16 @@ def test_zypper_repositories_become_files() -> None:
     assert files["/etc/zypp/repos.d/proxflow-own.repo"][1].splitlines()[-1] == (
         "baseurl=https://r.example/15?a=1&b=2"
     )
+
+
+def test_autoyast_makes_one_volume_group_on_the_root_disk() -> None:
+    root = profile(render(full("sles15"), env="prod"))
+
+    drives = [drive.findtext("y:device", "", NS) for drive in root.findall(".//y:drive", NS)]
+    groups = [group.text for group in root.findall(".//y:lvm_group", NS)]
+
+    assert drives == [
+        "/dev/disk/by-id/scsi-0QEMU_QEMU_HARDDISK_drive-scsi0",
+        "/dev/system_db1",
+    ]
+    assert groups == ["system_db1"]

@@ -107,6 +107,7 @@ def test_debian_never_falls_back_to_another_disk() -> None:
     disk = "/dev/disk/by-id/scsi-0QEMU_QEMU_HARDDISK_drive-scsi0"
 
     assert answers["partman-auto/disk"] == disk
+    assert answers["partman-auto-lvm/new_vg_name"] == "system_db1"
     assert answers["partman/early_command"].startswith(f"disk=$(readlink -f {disk}) && test -b")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from blocks.manifest.kickstart import WITHOUT_SELINUX
@@ -51,3 +53,15 @@ def test_selinux_is_refused_in_the_same_distributions_by_manifest_and_renderer(
         refusal = error.key
 
     assert refusal == ("installation.selinux" if distro in WITHOUT_SELINUX else None)
+
+
+@pytest.mark.parametrize("label", ["db1", "db-1.prod", "x" * 63])
+@pytest.mark.parametrize("distro", ["rocky9", "debian12", "sles15"])
+def test_the_volume_group_has_the_label_in_a_form_that_lvm_takes(distro: str, label: str) -> None:
+    guest = plain(distro).model_copy(update={"label": label})
+
+    text = "".join(render(guest, env="prod").files.values())
+
+    (name,) = set(re.findall(r"\bsystem_\w+", text))
+    assert name == "system_" + label.replace("-", "_").replace(".", "_")
+    assert len(name) < 128
