@@ -72,7 +72,7 @@ def images(
             err.print(f"{count(len(going), 'file')}, {size}, may go")
         if clear and going:
             confirm(f"Delete {count(len(going), 'file')} of {connection.label}?", yes=yes)
-            gone, errors = _clear(client, going)
+            gone, errors = _clear(client, going if yes else _still(client, wanted, going))
         if json:
             print_json(_document(found, older_than, gone, errors))
     for text in errors:
@@ -97,6 +97,12 @@ def _read(recipes: Sequence[Path]) -> tuple[list[Wanted], str | None]:
         )
     wanted = [each for environment in environments if (each := wanted_by(environment))]
     return wanted, next(iter(contexts), None)
+
+
+def _still(client: Client, wanted: Sequence[Wanted], going: Sequence[Cached]) -> list[Cached]:
+    """Those that nobody has begun to need while the question stood."""
+    needed = {(each.name, each.place) for each in list_cached(client, wanted) if each.needed_by}
+    return [each for each in going if (each.name, each.place) not in needed]
 
 
 def _clear(client: Client, going: Sequence[Cached]) -> tuple[list[str], list[str]]:

@@ -168,6 +168,24 @@ def test_without_clear_nothing_is_deleted(golden: Golden, run: Commands) -> None
     assert "1 file" in said.err
 
 
+def test_an_image_that_is_named_while_the_question_stands_stays(
+    golden: Golden, tmp_path: Path, run: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = golden.write(golden.document(golden.image_file(tmp_path / "image")))
+    run.good("template", "build", manifest, "--stages", "image,create", "--yes")
+    run.good("down", manifest, "--yes")
+    before = images(golden)
+
+    def answered(question: str, *, yes: bool) -> None:
+        run.good("template", "build", manifest, "--stages", "create", "--yes")
+
+    monkeypatch.setattr("flows.template_images.confirm", answered)
+    run.good("template", "images", "--cluster", "lab", "--clear", *NOW)
+
+    assert len(before) == 1
+    assert images(golden) == before
+
+
 def test_this_machines_cache_goes_but_for_what_a_given_manifest_needs(
     golden: Golden, tmp_path: Path, run: Commands
 ) -> None:
