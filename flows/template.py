@@ -407,6 +407,7 @@ def _next_steps(result: TemplateResult, manifest: str, cluster: str | None) -> l
     if "template" in skipped or ("clones" in skipped and not result.clones):
         steps.append(f"{command('template build', manifest, cluster)}  # the stages left out")
     steps.append(command("status", manifest, cluster))
+    steps.append(command("verify", manifest, cluster))
     steps.append(command("down", manifest, cluster))
     return steps
 

@@ -125,7 +125,9 @@ def _state(each: Cached, older_than: float) -> str:
         return "not certainly Proxflow's"
     if each.needed_by:
         return "; ".join(each.needed_by)
-    return "nobody" if each.may_go(older_than) else f"nobody, but younger than {older_than:g} days"
+    if each.may_go(older_than):
+        return "nobody"
+    return f"nobody, but younger than {older_than:g} {'day' if older_than == 1 else 'days'}"
 
 
 def _table(found: Sequence[Cached], older_than: float) -> Table:

@@ -155,7 +155,7 @@ def test_a_file_of_today_stays_unless_it_is_asked_for(golden: Golden, run: Comma
     said = run.good("template", "images", "--cluster", "lab", "--clear", "--yes")
 
     assert "proxflow-os-abcdef012345.qcow2" in files(run)
-    assert "younger than 1 days" in said.out
+    assert "younger than 1 day" in said.out
 
 
 def test_without_clear_nothing_is_deleted(golden: Golden, run: Commands) -> None:
