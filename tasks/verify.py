@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Literal
 
 from blocks.manifest.guest import Guest
@@ -68,7 +70,8 @@ class Answers(Model):
 def verify(run: RunRef, node: str) -> Outcome:
     """Check one guest. Raises Deviates with everything that is wrong with it."""
     here = session(run)
-    found, said = _checked(here, here.guest(node))
+    guest = here.guest(node)
+    found, said = checked(here, guest, partial(_differing, guest))
     if found:
         raise Deviates(found)
     return done(str(said))
@@ -76,17 +79,29 @@ def verify(run: RunRef, node: str) -> Outcome:
 
 def deviations(here: Session, guest: Guest) -> tuple[Deviation, ...]:
     """Everything in which the guest is not as declared. Raises ProxmoxError."""
-    return _checked(here, guest)[0]
+    return checked(here, guest, partial(_differing, guest))[0]
 
 
-def _checked(here: Session, guest: Guest) -> tuple[tuple[Deviation, ...], Answers]:
+def checked(
+    here: Session, guest: Guest, differing: Callable[[Live], Iterable[Deviation]]
+) -> tuple[tuple[Deviation, ...], Answers]:
+    """All deviations of a guest, and what it answered. ``differing``: those of its configuration.
+
+    Raises ProxmoxError, and what ``differing`` raises.
+    """
     live = read_live(here.client, guest)
     if live is None or not here.owns(guest, live.mark):
         return (not_ours(guest, live),), Answers()
-    found = [deviation(guest, "config", str(change)) for change in diff(guest, live.config)]
-    found += [deviation(guest, "media", text) for text in media_left(guest, live)]
+    found = tuple(differing(live))
     said = answers(here, guest)
     return (*found, *said.wrong), said
+
+
+def _differing(guest: Guest, live: Live) -> Iterator[Deviation]:
+    for change in diff(guest, live.config):
+        yield deviation(guest, "config", str(change))
+    for text in media_left(guest, live):
+        yield deviation(guest, "media", text)
 
 
 def deviation(guest: Guest, kind: Kind, detail: str) -> Deviation:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from blocks.manifest.guest import Guest
 from blocks.manifest.recipe import TEMPLATE, Recipe
 from blocks.proxmox.properties import parse_tags
-from tasks.live import Live, read_live
+from tasks.live import Live
 from tasks.session import Session, session
 from tasks.stage import Outcome, RunRef, done, stage
 from tasks.template.configure import outdated
 from tasks.template.convert import is_template
 from tasks.template.reconcile import differences
 from tasks.template.seen import require_recipe
-from tasks.verify import Answers, Deviates, Deviation, answers, deviation, not_ours
+from tasks.verify import Deviates, Deviation, checked, deviation
 
 ADVICE = "`template build --dry-run` shows what a build would do; --reconcile changes clones"
 
@@ -24,7 +25,7 @@ def verify_built(run: RunRef, node: str) -> Outcome:
     """Check the template or one of its clones. Raises Deviates with all that is wrong with it."""
     here = session(run)
     guest = here.guest(node)
-    found, said = _checked(here, guest)
+    found, said = checked(here, guest, partial(_differing, here, guest))
     if found:
         raise Deviates(found, advice=ADVICE)
     return done("config, is a template" if guest.label == TEMPLATE else str(said))
@@ -32,18 +33,15 @@ def verify_built(run: RunRef, node: str) -> Outcome:
 
 def deviations(here: Session, guest: Guest) -> tuple[Deviation, ...]:
     """Everything in which the guest is not as declared. Raises ProxmoxError, StageError."""
-    return _checked(here, guest)[0]
+    return checked(here, guest, partial(_differing, here, guest))[0]
 
 
-def _checked(here: Session, guest: Guest) -> tuple[tuple[Deviation, ...], Answers]:
-    live = read_live(here.client, guest)
-    if live is None or not here.owns(guest, live.mark):
-        return (not_ours(guest, live),), Answers()
+def _differing(here: Session, guest: Guest, live: Live) -> Iterator[Deviation]:
     if guest.label == TEMPLATE:
-        return tuple(_of_template(here, guest, live)), Answers()
-    found = [deviation(guest, "config", str(each)) for each in differences(here, guest, live)]
-    said = answers(here, guest)
-    return (*found, *said.wrong), said
+        yield from _of_template(here, guest, live)
+        return
+    for change in differences(here, guest, live):
+        yield deviation(guest, "config", str(change))
 
 
 def _of_template(here: Session, guest: Guest, live: Live) -> Iterator[Deviation]:
