@@ -128,14 +128,19 @@ class _Server(ThreadingHTTPServer):
     context: ssl.SSLContext
     accepted: list[object]
 
-    def finish_request(self, request, client_address):
+    def finish_request(
+        self, request: socket.socket | tuple[bytes, socket.socket], client_address: object
+    ) -> None:
+        assert isinstance(request, socket.socket)
         self.accepted.append(client_address)
         with contextlib.suppress(OSError):
             secured = self.context.wrap_socket(request, server_side=True)
             super().finish_request(secured, client_address)
             secured.close()
 
-    def handle_error(self, request, client_address):
+    def handle_error(
+        self, request: socket.socket | tuple[bytes, socket.socket], client_address: object
+    ) -> None:
         pass
 
 

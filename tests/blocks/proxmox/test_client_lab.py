@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import unquote
 
@@ -19,24 +20,26 @@ from blocks.proxmox.errors import (
     Locked,
     NotFound,
     NotSupported,
+    ProxmoxError,
     TaskFailed,
     Unreachable,
     WrongState,
 )
+from deployments.lab.testing import RunningLab
 from tests.labfixture import lab, lab_factory
 
 __all__ = ["lab", "lab_factory"]
 
 
 @pytest.fixture
-def client(lab):
+def client(lab: RunningLab) -> Iterator[Client]:
     with Client(lab_connection(lab.state)) as one:
         yield one
     lab.clear_faults()
 
 
 @pytest.fixture
-def guest(lab, client):
+def guest(lab: RunningLab, client: Client) -> Iterator[str]:
     client.run("POST", "/nodes/pve1/qemu", vmid=700, name="one", memory=64)
     yield "/nodes/pve1/qemu/700"
     lab.settle()
@@ -45,7 +48,7 @@ def guest(lab, client):
 
 
 @pytest.fixture
-def by_password(lab):
+def by_password(lab: RunningLab) -> Iterator[Client]:
     known = lab.connection
     connection = Connection(
         endpoint=known["endpoint"],
@@ -57,13 +60,13 @@ def by_password(lab):
         yield one
 
 
-def test_a_check_is_one_call(lab, client):
+def test_a_check_is_one_call(lab: RunningLab, client: Client) -> None:
     lab.forget_requests()
     assert client.check() == client.version()
     assert [row["path"] for row in lab.requests()] == ["/version", "/version"]
 
 
-def test_the_lab_is_accepted_by_its_fingerprint_too(lab):
+def test_the_lab_is_accepted_by_its_fingerprint_too(lab: RunningLab) -> None:
     connection = Connection(
         endpoint=lab.endpoint,
         fingerprint=lab.connection["fingerprint"],
@@ -74,14 +77,14 @@ def test_the_lab_is_accepted_by_its_fingerprint_too(lab):
         one.check()
 
 
-def test_a_password_logs_in_for_reads_and_writes(by_password):
+def test_a_password_logs_in_for_reads_and_writes(by_password: Client) -> None:
     by_password.post("/pools", poolid="p1")
     assert {"poolid": "p1"} in by_password.get("/pools")
     by_password.delete("/pools/p1")
     assert by_password.calls["POST"] == 2
 
 
-def test_a_ticket_that_ran_out_is_renewed(lab, by_password):
+def test_a_ticket_that_ran_out_is_renewed(lab: RunningLab, by_password: Client) -> None:
     lab.control("POST", "ticket-seconds", {"seconds": 1.5})
     try:
         by_password.version()
@@ -94,7 +97,7 @@ def test_a_ticket_that_ran_out_is_renewed(lab, by_password):
         lab.control("POST", "ticket-seconds", {"seconds": 7200})
 
 
-def test_a_wrong_secret_is_told(lab):
+def test_a_wrong_secret_is_told(lab: RunningLab) -> None:
     wrong = lab_connection(lab.state).model_copy(update={"token_secret": SecretStr("wr0ng")})
     with Client(wrong) as one, pytest.raises(AuthenticationFailed, match="root@pam!lab") as told:
         one.check()
@@ -114,18 +117,27 @@ def test_a_wrong_secret_is_told(lab):
         ("POST", "/nodes/pve1/qemu/700/status/reset", {}, WrongState),
     ],
 )
-def test_refusals_arrive_as_types(client, guest, method, path, params, kind):
+def test_refusals_arrive_as_types(
+    client: Client,
+    guest: str,
+    method: str,
+    path: str,
+    params: dict[str, object],
+    kind: type[ProxmoxError],
+) -> None:
     with pytest.raises(kind):
         client.request(method, path, params)
 
 
-def test_a_refusal_within_a_task_arrives_as_its_reason(client):
+def test_a_refusal_within_a_task_arrives_as_its_reason(client: Client) -> None:
     with pytest.raises(TaskFailed) as told:
         client.run("POST", "/nodes/pve1/qemu", vmid=701, ide2="local:iso/none.iso,media=cdrom")
     assert isinstance(told.value.reason, NotFound)
 
 
-def test_a_write_waits_out_the_file_lock_of_a_task(lab, client, guest):
+def test_a_write_waits_out_the_file_lock_of_a_task(
+    lab: RunningLab, client: Client, guest: str
+) -> None:
     lab.set_time(scale=1.0, qmstart=1.0, filelock=0.1)
     try:
         upid = client.post(guest + "/status/start")
@@ -138,7 +150,7 @@ def test_a_write_waits_out_the_file_lock_of_a_task(lab, client, guest):
     assert client.get(guest + "/config")["description"].startswith("written")
 
 
-def test_a_locked_guest_is_told_with_its_lock(lab, client, guest):
+def test_a_locked_guest_is_told_with_its_lock(lab: RunningLab, client: Client, guest: str) -> None:
     (file,) = lab.state.rglob("700.conf")
     text = file.read_text()
     file.write_text("lock: backup\n" + text)
@@ -150,7 +162,7 @@ def test_a_locked_guest_is_told_with_its_lock(lab, client, guest):
         file.write_text(text)
 
 
-def test_a_node_that_is_down_is_unreachable(lab):
+def test_a_node_that_is_down_is_unreachable(lab: RunningLab) -> None:
     lab.node_offline("pve2")
     try:
         with (
@@ -163,12 +175,12 @@ def test_a_node_that_is_down_is_unreachable(lab):
         lab.node_offline("pve2", on=False)
 
 
-def test_many_threads_create_and_delete_through_one_client(client):
-    def life(vmid):
+def test_many_threads_create_and_delete_through_one_client(client: Client) -> None:
+    def life(vmid: int) -> str:
         client.run("POST", "/nodes/pve3/qemu", vmid=vmid, memory=64, scsi0="local-lvm:1")
         config = client.get(f"/nodes/pve3/qemu/{vmid}/config")
         client.run("DELETE", f"/nodes/pve3/qemu/{vmid}")
-        return config["scsi0"]
+        return str(config["scsi0"])
 
     with ThreadPoolExecutor(16) as pool:
         disks = list(pool.map(life, range(800, 832)))
@@ -177,7 +189,7 @@ def test_many_threads_create_and_delete_through_one_client(client):
 
 
 @given(st.lists(st.text(min_size=1).filter(lambda s: s not in {".", ".."}), min_size=1))
-def test_segments_of_a_path_come_back_whatever_they_hold(segments):
+def test_segments_of_a_path_come_back_whatever_they_hold(segments: list[str]) -> None:
     path = api_path(*segments)
     assert [unquote(part) for part in path.split("/")[1:]] == segments
 
@@ -185,7 +197,7 @@ def test_segments_of_a_path_come_back_whatever_they_hold(segments):
 @given(
     st.from_regex(r"[a-z][a-z0-9]{0,9}(\.[a-z0-9]{1,9}){0,3}(:[1-9][0-9]{0,3})?", fullmatch=True)
 )
-def test_an_endpoint_once_understood_stays_as_it_is(endpoint):
+def test_an_endpoint_once_understood_stays_as_it_is(endpoint: str) -> None:
     credentials = {"token_id": "a@pve!b", "token_secret": SecretStr("x")}
     once = Connection(endpoint=endpoint, **credentials).endpoint
     assert Connection(endpoint=once, **credentials).endpoint == once

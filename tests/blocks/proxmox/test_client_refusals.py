@@ -36,7 +36,9 @@ from blocks.proxmox.refusals import refusal, understand
         ("cluster not ready - no quorum?", errors.Unreachable),
     ],
 )
-def test_a_text_becomes_the_error_that_callers_ask_for(text, kind):
+def test_a_text_becomes_the_error_that_callers_ask_for(
+    text: str, kind: type[errors.ProxmoxError]
+) -> None:
     assert type(refusal(500, text)) is kind
     assert refusal(500, text).message == text
 
@@ -51,13 +53,13 @@ def test_a_text_becomes_the_error_that_callers_ask_for(text, kind):
         "checksum mismatch: got 'aa' != expect 'bb'",  # 03
     ],
 )
-def test_other_texts_stay_plain_errors_that_no_repetition_cures(text):
+def test_other_texts_stay_plain_errors_that_no_repetition_cures(text: str) -> None:
     error = refusal(500, text + "\n")
     assert type(error) is errors.ProxmoxError
     assert (error.message, error.transient) == (text, False)
 
 
-def test_a_file_lock_passes_and_a_guest_lock_does_not():
+def test_a_file_lock_passes_and_a_guest_lock_does_not() -> None:
     file_lock = refusal(500, "can't lock file '/var/lock/qemu-server/lock-1200.conf' - got timeout")
     storage_lock = refusal(500, "cfs-lock 'storage-nfs' error: got lock request timeout")
     guest_lock = refusal(500, "VM is locked (snapshot-delete)")
@@ -70,7 +72,7 @@ def test_a_file_lock_passes_and_a_guest_lock_does_not():
     assert "qm unlock" in str(guest_lock.advice)
 
 
-def test_a_missing_right_names_privileges_and_path():
+def test_a_missing_right_names_privileges_and_path() -> None:
     error = refusal(403, "Permission check failed (/vms/1020, VM.Config.Disk|VM.Config.CDROM)\n")
     assert isinstance(error, errors.PermissionDenied)
     assert error.path == "/vms/1020"
@@ -78,13 +80,13 @@ def test_a_missing_right_names_privileges_and_path():
     assert "VM.Config.Disk or VM.Config.CDROM on /vms/1020" in str(error.advice)
 
 
-def test_a_missing_right_that_the_server_does_not_name_says_so():
+def test_a_missing_right_that_the_server_does_not_name_says_so() -> None:
     error = refusal(403, "Permission check failed")
     assert isinstance(error, errors.PermissionDenied)
     assert (error.path, error.privileges) == (None, ())
 
 
-def test_what_only_root_may_is_told_apart():
+def test_what_only_root_may_is_told_apart() -> None:
     text = (
         "Permission check failed (changing feature flags (except nesting) is only allowed for "
         "root@pam)"
@@ -95,12 +97,12 @@ def test_what_only_root_may_is_told_apart():
     assert "no API token" in str(error.advice)
 
 
-def test_a_missing_pool_is_not_found_although_the_server_says_403():
+def test_a_missing_pool_is_not_found_although_the_server_says_403() -> None:
     error = refusal(403, "Permission check failed (pool 'nopool' does not exist)")
     assert isinstance(error, errors.NotFound)
 
 
-def test_bad_parameters_are_listed_by_name_on_one_line_each():
+def test_bad_parameters_are_listed_by_name_on_one_line_each() -> None:
     reasons = {
         "name": "invalid format - value does not look like a valid DNS name\n",
         "memory": "invalid format - format error\nmemory.current: value must be 16\n",
@@ -124,24 +126,28 @@ def test_bad_parameters_are_listed_by_name_on_one_line_each():
         ({"skiplock": "Only root may use this option."}, errors.PermissionDenied),  # 10b
     ],
 )
-def test_a_parameter_refused_for_what_exists_or_not_is_that_error(reasons, kind):
+def test_a_parameter_refused_for_what_exists_or_not_is_that_error(
+    reasons: dict[str, str], kind: type[errors.ProxmoxError]
+) -> None:
     assert type(refusal(400, "Parameter verification failed.", reasons)) is kind
 
 
-def test_a_bare_400_still_is_a_refused_parameter():
+def test_a_bare_400_still_is_a_refused_parameter() -> None:
     assert isinstance(refusal(400, "Bad Request"), errors.InvalidParameter)
 
 
 @pytest.mark.parametrize(
     ("status", "unknown"), [(595, False), (596, True), (502, True), (503, True), (504, True)]
 )
-def test_a_proxy_without_an_answer_is_transient_and_only_595_surely_did_nothing(status, unknown):
+def test_a_proxy_without_an_answer_is_transient_and_only_595_surely_did_nothing(
+    status: int, unknown: bool
+) -> None:
     error = refusal(status, "No route to host")
     assert isinstance(error, errors.Unreachable)
     assert (error.transient, error.effect_unknown) == (True, unknown)
 
 
-def test_501_404_and_401_have_errors_of_their_own():
+def test_501_404_and_401_have_errors_of_their_own() -> None:
     assert isinstance(refusal(501, "Method 'GET /foo' not implemented"), errors.NotSupported)
     assert isinstance(refusal(404, "Not Found"), errors.NotProxmox)
     assert isinstance(refusal(401, "No ticket"), errors.AuthenticationFailed)
@@ -151,7 +157,9 @@ def test_501_404_and_401_have_errors_of_their_own():
     ("text", "configured"),
     [("No QEMU guest agent configured", False), ("QEMU guest agent is not running", True)],
 )
-def test_the_agent_that_is_not_set_up_differs_from_the_one_that_is_silent(text, configured):
+def test_the_agent_that_is_not_set_up_differs_from_the_one_that_is_silent(
+    text: str, configured: bool
+) -> None:
     error = understand(text)
     assert isinstance(error, errors.AgentUnavailable)
     assert error.configured is configured
@@ -170,7 +178,7 @@ def test_the_agent_that_is_not_set_up_differs_from_the_one_that_is_silent(text, 
         errors.BadSettings(["a", "b"]),
     ],
 )
-def test_errors_cross_a_process_border_whole(error):
+def test_errors_cross_a_process_border_whole(error: errors.ProxmoxError) -> None:
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is type(error)
     assert str(copy) == str(error)
@@ -179,7 +187,7 @@ def test_errors_cross_a_process_border_whole(error):
     assert copy.__dict__.keys() == error.__dict__.keys()
 
 
-def test_a_failed_task_says_its_status_its_last_lines_and_why():
+def test_a_failed_task_says_its_status_its_last_lines_and_why() -> None:
     reason = errors.Locked("can't lock file 'x' - got timeout", advice="wait")
     error = errors.TaskFailed(
         "UPID:x", "can't lock file", ["copying", "TASK ERROR: can't lock file"], reason=reason

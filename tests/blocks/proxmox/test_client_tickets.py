@@ -2,25 +2,27 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
 
 from blocks.proxmox.auth import RENEW_AFTER
+from blocks.proxmox.client import Client
 from blocks.proxmox.errors import AuthenticationFailed, NotProxmox, Unreachable
-from tests.blocks.proxmox.standin import VERSION, Reply, Reset, standin
+from tests.blocks.proxmox.standin import VERSION, Reply, Request, Reset, StandIn, standin
 
 
 class Tickets:
     """Gives out tickets t1, t2, ... and takes only those in ``good``."""
 
-    def __init__(self, **answer):
+    def __init__(self, **answer: object) -> None:
         self.given = 0
-        self.good = set()
+        self.good: set[str] = set()
         self.extra = answer
         self.lock = threading.Lock()
 
-    def __call__(self, request):
+    def __call__(self, request: Request) -> Reply:
         if request.path.endswith("/access/ticket"):
             if b"password=right" not in request.body:
                 return Reply(status=401, reason="authentication failure", message="x\n")
@@ -37,11 +39,11 @@ class Tickets:
         return Reply(data=VERSION)
 
 
-def by_password(server, password="right"):
+def by_password(server: StandIn, password: str = "right") -> Client:
     return server.client(user="root@pam", password=SecretStr(password))
 
 
-def test_one_login_serves_reads_and_writes(tmp_path):
+def test_one_login_serves_reads_and_writes(tmp_path: Path) -> None:
     tickets = Tickets()
     with standin(tmp_path, tickets) as server, by_password(server) as client:
         client.get("/version")
@@ -51,7 +53,7 @@ def test_one_login_serves_reads_and_writes(tmp_path):
     assert tickets.given == 1
 
 
-def test_many_threads_at_once_log_in_once(tmp_path):
+def test_many_threads_at_once_log_in_once(tmp_path: Path) -> None:
     tickets = Tickets()
     with standin(tmp_path, tickets) as server, by_password(server) as client:
         with ThreadPoolExecutor(16) as pool:
@@ -59,7 +61,7 @@ def test_many_threads_at_once_log_in_once(tmp_path):
         assert client.calls == {"GET": 64, "POST": 1}
 
 
-def test_a_ticket_is_renewed_before_it_expires(tmp_path):
+def test_a_ticket_is_renewed_before_it_expires(tmp_path: Path) -> None:
     tickets = Tickets()
     with standin(tmp_path, tickets) as server, by_password(server) as client:
         client.version()
@@ -70,7 +72,9 @@ def test_a_ticket_is_renewed_before_it_expires(tmp_path):
     assert tickets.given == 2
 
 
-def test_a_ticket_that_the_server_takes_no_longer_is_renewed_once_for_all_threads(tmp_path):
+def test_a_ticket_that_the_server_takes_no_longer_is_renewed_once_for_all_threads(
+    tmp_path: Path,
+) -> None:
     tickets = Tickets()
     with standin(tmp_path, tickets) as server, by_password(server) as client:
         client.version()
@@ -80,7 +84,7 @@ def test_a_ticket_that_the_server_takes_no_longer_is_renewed_once_for_all_thread
     assert tickets.given == 2
 
 
-def test_a_wrong_password_names_the_user_and_is_not_tried_again(tmp_path):
+def test_a_wrong_password_names_the_user_and_is_not_tried_again(tmp_path: Path) -> None:
     tickets = Tickets()
     with standin(tmp_path, tickets) as server, by_password(server, "wr0ng") as client:
         with pytest.raises(AuthenticationFailed, match="root@pam") as told:
@@ -89,7 +93,7 @@ def test_a_wrong_password_names_the_user_and_is_not_tried_again(tmp_path):
         assert len(server.requests) == 1
 
 
-def test_an_account_with_a_second_factor_is_told_to_use_a_token(tmp_path):
+def test_an_account_with_a_second_factor_is_told_to_use_a_token(tmp_path: Path) -> None:
     tickets = Tickets(NeedTFA=1)
     with standin(tmp_path, tickets) as server, by_password(server) as client:
         with pytest.raises(AuthenticationFailed, match="second factor") as told:
@@ -97,7 +101,7 @@ def test_an_account_with_a_second_factor_is_told_to_use_a_token(tmp_path):
         assert "API token" in str(told.value.advice)
 
 
-def test_a_login_answered_without_a_ticket_is_no_proxmox(tmp_path):
+def test_a_login_answered_without_a_ticket_is_no_proxmox(tmp_path: Path) -> None:
     with (
         standin(tmp_path, lambda _: Reply(data={"session": 1})) as server,
         by_password(server) as client,
@@ -106,8 +110,8 @@ def test_a_login_answered_without_a_ticket_is_no_proxmox(tmp_path):
         client.version()
 
 
-def test_a_login_that_breaks_off_is_unreachable(tmp_path):
-    def broken(_):
+def test_a_login_that_breaks_off_is_unreachable(tmp_path: Path) -> None:
+    def broken(_: Request) -> Reply:
         raise Reset
 
     with standin(tmp_path, broken) as server, by_password(server) as client:

@@ -5,6 +5,7 @@ import json
 import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
@@ -18,25 +19,33 @@ from blocks.proxmox.errors import (
     NotProxmox,
     Unreachable,
 )
-from tests.blocks.proxmox.standin import VERSION, Reply, Reset, closed_port, in_turn, standin
+from tests.blocks.proxmox.standin import (
+    VERSION,
+    Reply,
+    Request,
+    Reset,
+    closed_port,
+    in_turn,
+    standin,
+)
 
 GOOD = Reply(data=VERSION)
 FILE_LOCK = "can't lock file '/var/lock/qemu-server/lock-1200.conf' - got timeout"
 
 
-def refused(text, status=500):
+def refused(text: str, status: int = 500) -> Reply:
     return Reply(status=status, reason=text, message=text + "\n")
 
 
-def test_a_read_survives_a_broken_connection(tmp_path):
+def test_a_read_survives_a_broken_connection(tmp_path: Path) -> None:
     with standin(tmp_path, in_turn(Reset, Reset, GOOD)) as server, server.client() as client:
         assert client.version().version == "9.2.11"
         assert client.calls == {"GET": 3}
 
 
 def test_a_write_whose_connection_broke_is_not_repeated_and_says_that_its_effect_is_unknown(
-    tmp_path,
-):
+    tmp_path: Path,
+) -> None:
     with standin(tmp_path, in_turn(Reset, GOOD)) as server, server.client() as client:
         with pytest.raises(Unreachable, match="whether the POST had its effect is unknown") as told:
             client.post("/nodes/pve1/qemu", vmid=100)
@@ -44,27 +53,27 @@ def test_a_write_whose_connection_broke_is_not_repeated_and_says_that_its_effect
         assert len(server.requests) == 1
 
 
-def test_a_write_that_may_be_repeated_is(tmp_path):
+def test_a_write_that_may_be_repeated_is(tmp_path: Path) -> None:
     with standin(tmp_path, in_turn(Reset, Reply(data=None))) as server, server.client() as client:
         client.request("PUT", "/nodes/pve1/qemu/100/config", {"cores": 2}, idempotent=True)
         assert len(server.requests) == 2
 
 
-def test_a_write_that_never_reached_its_node_is_repeated(tmp_path):
+def test_a_write_that_never_reached_its_node_is_repeated(tmp_path: Path) -> None:
     never_sent = refused("No route to host", 595)
     replies = in_turn(never_sent, Reply(data="x"))
     with standin(tmp_path, replies) as server, server.client() as client:
         assert client.post("/nodes/pve2/qemu", vmid=100) == "x"
 
 
-def test_a_write_that_a_gateway_lost_is_not_repeated(tmp_path):
+def test_a_write_that_a_gateway_lost_is_not_repeated(tmp_path: Path) -> None:
     with standin(tmp_path, in_turn(refused("Broken pipe", 596))) as server:
         with server.client() as client, pytest.raises(Unreachable):
             client.post("/nodes/pve2/qemu", vmid=100)
         assert len(server.requests) == 1
 
 
-def test_a_read_gives_up_after_its_retries(tmp_path):
+def test_a_read_gives_up_after_its_retries(tmp_path: Path) -> None:
     with standin(tmp_path, in_turn(refused("down", 503))) as server:
         with server.client(retries=2) as client, pytest.raises(Unreachable) as told:
             client.get("/version")
@@ -72,14 +81,14 @@ def test_a_read_gives_up_after_its_retries(tmp_path):
         assert not told.value.effect_unknown
 
 
-def test_a_file_lock_is_waited_out_even_by_writes(tmp_path):
+def test_a_file_lock_is_waited_out_even_by_writes(tmp_path: Path) -> None:
     with standin(tmp_path, in_turn(refused(FILE_LOCK), Reply())) as server:
         with server.client() as client:
             client.put("/nodes/pve1/qemu/1200/config", description="x")
         assert len(server.requests) == 2
 
 
-def test_a_guest_lock_fails_at_once(tmp_path):
+def test_a_guest_lock_fails_at_once(tmp_path: Path) -> None:
     with standin(tmp_path, in_turn(refused("VM is locked (backup)"))) as server:
         with server.client() as client, pytest.raises(Locked) as told:
             client.put("/nodes/pve1/qemu/1200/config", description="x")
@@ -87,10 +96,10 @@ def test_a_guest_lock_fails_at_once(tmp_path):
         assert len(server.requests) == 1
 
 
-def test_an_answer_that_does_not_come_is_given_up(tmp_path):
+def test_an_answer_that_does_not_come_is_given_up(tmp_path: Path) -> None:
     release = threading.Event()
 
-    def silent(_):
+    def silent(_: Request) -> Reply:
         release.wait(10)
         return GOOD
 
@@ -102,7 +111,7 @@ def test_an_answer_that_does_not_come_is_given_up(tmp_path):
         assert "did not answer in time" in str(told.value)
 
 
-def test_a_refused_connection_says_so_and_was_tried_again():
+def test_a_refused_connection_says_so_and_was_tried_again() -> None:
     connection = Connection(
         endpoint=f"localhost:{closed_port()}", token_id="a@pve!b", token_secret=SecretStr("x")
     )
@@ -113,7 +122,7 @@ def test_a_refused_connection_says_so_and_was_tried_again():
     assert client.calls == {"POST": 3}
 
 
-def test_an_unknown_name_says_so_at_once():
+def test_an_unknown_name_says_so_at_once() -> None:
     connection = Connection(endpoint="pve.invalid", token_id="a@pve!b", token_secret=SecretStr("x"))
     with Client(connection) as client, pytest.raises(Unreachable, match=r"pve\.invalid") as told:
         client.version()
@@ -136,7 +145,7 @@ def test_an_unknown_name_says_so_at_once():
         (Reply(data={"product": "something else"}), "has no version of Proxmox VE"),
     ],
 )
-def test_a_host_that_is_no_proxmox_is_told_as_that(tmp_path, reply, what):
+def test_a_host_that_is_no_proxmox_is_told_as_that(tmp_path: Path, reply: Reply, what: str) -> None:
     with (
         standin(tmp_path, in_turn(reply)) as server,
         server.client() as client,
@@ -147,7 +156,7 @@ def test_a_host_that_is_no_proxmox_is_told_as_that(tmp_path, reply, what):
     assert "8006" in str(told.value.advice)
 
 
-def test_a_port_that_speaks_plain_http_is_told_as_that():
+def test_a_port_that_speaks_plain_http_is_told_as_that() -> None:
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     connection = Connection(
@@ -164,7 +173,7 @@ def test_a_port_that_speaks_plain_http_is_told_as_that():
         server.server_close()
 
 
-def test_a_bad_token_names_the_token_but_not_its_secret(tmp_path):
+def test_a_bad_token_names_the_token_but_not_its_secret(tmp_path: Path) -> None:
     reply = Reply(status=401, reason="Authentication failed!", body=b"", content_type="")
     with standin(tmp_path, in_turn(reply)) as server, server.client() as client:
         with pytest.raises(AuthenticationFailed) as told:
@@ -174,7 +183,7 @@ def test_a_bad_token_names_the_token_but_not_its_secret(tmp_path):
         assert len(server.requests) == 1
 
 
-def test_parameters_travel_as_the_server_wants_them(tmp_path):
+def test_parameters_travel_as_the_server_wants_them(tmp_path: Path) -> None:
     with standin(tmp_path, in_turn(Reply())) as server, server.client() as client:
         client.post(
             "/nodes/pve1/qemu", onboot=True, agent=False, tags=None, cipassword=SecretStr("pw")
@@ -184,7 +193,7 @@ def test_parameters_travel_as_the_server_wants_them(tmp_path):
     assert server.requests[1].path == "/api2/json/access/permissions?path=%2Fvms%2F1&full=1"
 
 
-def test_a_volume_id_is_one_segment_of_a_path(tmp_path):
+def test_a_volume_id_is_one_segment_of_a_path(tmp_path: Path) -> None:
     path = api_path("nodes", "pve1", "storage", "local", "content", "local:iso/a b#1.iso")
     with standin(tmp_path, in_turn(Reply())) as server, server.client() as client:
         client.delete(path)
@@ -192,12 +201,12 @@ def test_a_volume_id_is_one_segment_of_a_path(tmp_path):
 
 
 @pytest.mark.parametrize("segment", ["", ".", ".."])
-def test_a_path_never_climbs(segment):
+def test_a_path_never_climbs(segment: str) -> None:
     with pytest.raises(ValueError, match="no path"):
         api_path("nodes", segment, "qemu")
 
 
-def test_the_body_of_a_refusal_is_read_and_not_only_its_first_line(tmp_path):
+def test_the_body_of_a_refusal_is_read_and_not_only_its_first_line(tmp_path: Path) -> None:
     reply = Reply(
         status=400,
         reason="Parameter verification failed.",
@@ -213,7 +222,9 @@ def test_the_body_of_a_refusal_is_read_and_not_only_its_first_line(tmp_path):
     assert told.value.fields == {"cores": "value must have a minimum value of 1"}
 
 
-def test_nothing_that_is_sent_or_answered_is_logged(tmp_path, caplog):
+def test_nothing_that_is_sent_or_answered_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
     for name in ("proxmoxer", "proxmoxer.core", "proxmoxer.backends.https"):
         logging.getLogger(name).setLevel(logging.DEBUG)
@@ -224,7 +235,9 @@ def test_nothing_that_is_sent_or_answered_is_logged(tmp_path, caplog):
     assert "s3cret" not in caplog.text
 
 
-def test_the_environment_decides_neither_route_nor_trust_nor_login(tmp_path, monkeypatch):
+def test_the_environment_decides_neither_route_nor_trust_nor_login(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rubbish = tmp_path / "rubbish.pem"
     rubbish.write_text("no certificate")
     netrc = tmp_path / "netrc"
@@ -239,7 +252,7 @@ def test_the_environment_decides_neither_route_nor_trust_nor_login(tmp_path, mon
     assert server.requests[0].headers["Authorization"] == "PVEAPIToken=root@pam!test=s3cret"
 
 
-def test_cookies_of_a_load_balancer_are_not_sent_back(tmp_path):
+def test_cookies_of_a_load_balancer_are_not_sent_back(tmp_path: Path) -> None:
     reply = Reply(data=VERSION, headers={"Set-Cookie": "lb=1; Path=/"})
     with standin(tmp_path, in_turn(reply)) as server, server.client() as client:
         client.version()
@@ -247,10 +260,12 @@ def test_cookies_of_a_load_balancer_are_not_sent_back(tmp_path):
     assert "Cookie" not in server.requests[1].headers
 
 
-def test_thirty_two_threads_share_one_client_and_its_connections(tmp_path, caplog):
+def test_thirty_two_threads_share_one_client_and_its_connections(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.WARNING)
 
-    def echo(request):
+    def echo(request: Request) -> Reply:
         return Reply(data=request.path.rpartition("/")[2])
 
     with standin(tmp_path, echo) as server, server.client() as client:
@@ -262,7 +277,7 @@ def test_thirty_two_threads_share_one_client_and_its_connections(tmp_path, caplo
     assert "pool is full" not in caplog.text
 
 
-def test_a_message_with_umlauts_arrives_as_it_was_written(tmp_path):
+def test_a_message_with_umlauts_arrives_as_it_was_written(tmp_path: Path) -> None:
     reply = Reply(status=500, reason="kaputt", message="Größe fehlt\n")
     with (
         standin(tmp_path, in_turn(reply)) as server,
@@ -272,7 +287,7 @@ def test_a_message_with_umlauts_arrives_as_it_was_written(tmp_path):
         client.get("/x")
 
 
-def test_a_version_needs_one_call_and_check_makes_no_second_attempt(tmp_path):
+def test_a_version_needs_one_call_and_check_makes_no_second_attempt(tmp_path: Path) -> None:
     with standin(tmp_path, in_turn(refused("down", 503))) as server, server.client() as client:
         with pytest.raises(Unreachable):
             client.check()

@@ -1,5 +1,7 @@
 """Whose certificates the client accepts."""
 
+from pathlib import Path
+
 import pytest
 
 from blocks.proxmox.client import Client
@@ -10,14 +12,14 @@ from tests.blocks.proxmox.standin import VERSION, Reply, in_turn, standin
 ANSWER = in_turn(Reply(data=VERSION))
 
 
-def test_a_certificate_of_the_given_authority_is_accepted(tmp_path):
+def test_a_certificate_of_the_given_authority_is_accepted(tmp_path: Path) -> None:
     with standin(tmp_path, ANSWER) as server, server.client() as client:
         assert client.check().release == "9.2"
         assert str(server.ca_file) in client.trust
         assert client.notices == []
 
 
-def test_the_pinned_certificate_is_accepted_whatever_its_name_and_date(tmp_path):
+def test_the_pinned_certificate_is_accepted_whatever_its_name_and_date(tmp_path: Path) -> None:
     with (
         standin(tmp_path, ANSWER, name="elsewhere.example", expired=True) as server,
         server.client(ca_file=None, fingerprint=server.fingerprint.lower()) as client,
@@ -26,7 +28,7 @@ def test_the_pinned_certificate_is_accepted_whatever_its_name_and_date(tmp_path)
         assert server.fingerprint in client.trust
 
 
-def test_another_certificate_than_the_pinned_one_is_refused(tmp_path):
+def test_another_certificate_than_the_pinned_one_is_refused(tmp_path: Path) -> None:
     pinned = "AB:" * 31 + "CD"
     with (
         standin(tmp_path, ANSWER) as server,
@@ -39,7 +41,7 @@ def test_another_certificate_than_the_pinned_one_is_refused(tmp_path):
         assert server.fingerprint in str(told.value)
 
 
-def test_an_unknown_authority_is_refused_with_the_fingerprint_to_pin(tmp_path):
+def test_an_unknown_authority_is_refused_with_the_fingerprint_to_pin(tmp_path: Path) -> None:
     with standin(tmp_path, ANSWER) as server, server.client(ca_file=None) as client:
         with pytest.raises(UntrustedCertificate, match="not signed by an authority") as told:
             client.check()
@@ -49,7 +51,7 @@ def test_an_unknown_authority_is_refused_with_the_fingerprint_to_pin(tmp_path):
         assert not told.value.transient
 
 
-def test_another_authority_than_the_given_one_is_refused(tmp_path):
+def test_another_authority_than_the_given_one_is_refused(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     with (
         standin(tmp_path / "other", ANSWER) as other,
@@ -60,7 +62,7 @@ def test_another_authority_than_the_given_one_is_refused(tmp_path):
         client.check()
 
 
-def test_an_expired_certificate_says_that_it_has_expired(tmp_path):
+def test_an_expired_certificate_says_that_it_has_expired(tmp_path: Path) -> None:
     with (
         standin(tmp_path, ANSWER, expired=True) as server,
         server.client() as client,
@@ -69,7 +71,7 @@ def test_an_expired_certificate_says_that_it_has_expired(tmp_path):
         client.check()
 
 
-def test_a_certificate_for_another_name_says_so(tmp_path):
+def test_a_certificate_for_another_name_says_so(tmp_path: Path) -> None:
     with (
         standin(tmp_path, ANSWER, name="elsewhere.example") as server,
         server.client() as client,
@@ -78,7 +80,7 @@ def test_a_certificate_for_another_name_says_so(tmp_path):
         client.check()
 
 
-def test_the_servers_own_certificate_may_stand_for_its_authority(tmp_path):
+def test_the_servers_own_certificate_may_stand_for_its_authority(tmp_path: Path) -> None:
     import ssl
 
     with standin(tmp_path, ANSWER) as server:
@@ -88,7 +90,7 @@ def test_the_servers_own_certificate_may_stand_for_its_authority(tmp_path):
             client.check()
 
 
-def test_verification_switched_off_accepts_anything_and_says_so_once(tmp_path):
+def test_verification_switched_off_accepts_anything_and_says_so_once(tmp_path: Path) -> None:
     with (
         standin(tmp_path, ANSWER, name="elsewhere.example", expired=True) as server,
         server.client(ca_file=None, verify=False) as client,
@@ -101,7 +103,9 @@ def test_verification_switched_off_accepts_anything_and_says_so_once(tmp_path):
 
 
 @pytest.mark.parametrize(("content", "what"), [(None, "does not exist"), ("hello", "no PEM")])
-def test_a_ca_file_that_is_none_is_told_before_any_call(tmp_path, content, what):
+def test_a_ca_file_that_is_none_is_told_before_any_call(
+    tmp_path: Path, content: str | None, what: str
+) -> None:
     file = tmp_path / "missing.pem"
     if content is not None:
         file.write_text(content)
@@ -109,6 +113,6 @@ def test_a_ca_file_that_is_none_is_told_before_any_call(tmp_path, content, what)
         Client(server.connection(ca_file=file))
 
 
-def test_the_fingerprint_of_a_server_can_be_asked_for_without_trusting_it(tmp_path):
+def test_the_fingerprint_of_a_server_can_be_asked_for_without_trusting_it(tmp_path: Path) -> None:
     with standin(tmp_path, ANSWER) as server:
         assert seen_fingerprint("localhost", server.port) == server.fingerprint

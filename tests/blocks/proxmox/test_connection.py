@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from pydantic import SecretStr, ValidationError
@@ -26,7 +27,9 @@ COLONS = ":".join(["AB"] * 32)
         (" pve ", "https://pve:8006", "pve", 8006),
     ],
 )
-def test_every_usual_way_to_write_an_endpoint_is_understood(written, endpoint, host, port):
+def test_every_usual_way_to_write_an_endpoint_is_understood(
+    written: str, endpoint: str, host: str, port: int
+) -> None:
     connection = Connection(endpoint=written, **TOKEN)
     assert (connection.endpoint, connection.host, connection.port) == (endpoint, host, port)
 
@@ -47,7 +50,7 @@ def test_every_usual_way_to_write_an_endpoint_is_understood(written, endpoint, h
         ("-pve", "no host and port"),
     ],
 )
-def test_a_bad_endpoint_says_what_is_wrong(written, what):
+def test_a_bad_endpoint_says_what_is_wrong(written: str, what: str) -> None:
     with pytest.raises(ValidationError, match=what) as told:
         Connection(endpoint=written, **TOKEN)
     assert "pw" not in str(told.value)
@@ -57,14 +60,14 @@ def test_a_bad_endpoint_says_what_is_wrong(written, what):
     "written",
     [HEX, HEX.upper(), COLONS, COLONS.lower(), f"SHA256:{HEX}", f"sha256 Fingerprint={COLONS}"],
 )
-def test_a_fingerprint_is_understood_however_it_was_pasted(written):
+def test_a_fingerprint_is_understood_however_it_was_pasted(written: str) -> None:
     assert Connection(endpoint="pve", fingerprint=written, **TOKEN).fingerprint == COLONS
 
 
 @pytest.mark.parametrize(
     ("written", "what"), [("ab" * 20, "SHA-1"), ("ab" * 31, "32 pairs"), ("zz" * 32, "32 pairs")]
 )
-def test_a_bad_fingerprint_says_what_is_wrong(written, what):
+def test_a_bad_fingerprint_says_what_is_wrong(written: str, what: str) -> None:
     with pytest.raises(ValidationError, match=what):
         Connection(endpoint="pve", fingerprint=written, **TOKEN)
 
@@ -84,28 +87,30 @@ def test_a_bad_fingerprint_says_what_is_wrong(written, what):
         ({**TOKEN, "guest_proxy": "http://proxy:3128"}, "socks5://HOST:PORT"),
     ],
 )
-def test_credentials_and_trust_that_do_not_fit_together_are_refused(credentials, what):
+def test_credentials_and_trust_that_do_not_fit_together_are_refused(
+    credentials: dict[str, Any], what: str
+) -> None:
     with pytest.raises(ValidationError, match=what) as told:
         Connection(endpoint="pve", **credentials)
     assert "c0ffee" not in str(told.value)
 
 
-def test_the_token_speaks_where_a_password_is_given_too():
+def test_the_token_speaks_where_a_password_is_given_too() -> None:
     connection = Connection(endpoint="pve", user="root@pam", password=SecretStr("x"), **TOKEN)
     assert connection.identity == "automation@pve!proxflow"
 
 
-def test_secrets_are_not_shown():
+def test_secrets_are_not_shown() -> None:
     connection = Connection(endpoint="pve", **TOKEN)
     assert "s3cret" not in f"{connection!r} {connection} {connection.model_dump_json()}"
 
 
-def test_the_label_is_the_context_or_else_the_host():
+def test_the_label_is_the_context_or_else_the_host() -> None:
     assert Connection(endpoint="pve", name="prod", **TOKEN).label == "prod"
     assert Connection(endpoint="https://pve:8006", **TOKEN).label == "pve"
 
 
-def test_neither_the_package_nor_the_client_imports_prefect():
+def test_neither_the_package_nor_the_client_imports_prefect() -> None:
     code = "import sys, blocks, blocks.proxmox.client; print('prefect' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60

@@ -14,14 +14,14 @@ from blocks.proxmox.errors import BadSettings
 ROOT = Path(__file__).parents[3]
 
 
-def test_the_package_offers_the_block_without_importing_it():
+def test_the_package_offers_the_block_without_importing_it() -> None:
     assert "ProxmoxCluster" in dir(blocks)
     assert blocks.ProxmoxCluster.__name__ == "ProxmoxCluster"
     with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
         blocks.Nonsense  # noqa: B018
 
 
-def test_a_block_becomes_a_connection():
+def test_a_block_becomes_a_connection() -> None:
     block = blocks.ProxmoxCluster(
         endpoint="pve.example.com",
         token_id="automation@pve!proxflow",
@@ -36,7 +36,7 @@ def test_a_block_becomes_a_connection():
         assert client.calls.total() == 0
 
 
-def test_a_block_with_bad_settings_tells_all_of_them():
+def test_a_block_with_bad_settings_tells_all_of_them() -> None:
     block = blocks.ProxmoxCluster(endpoint="http://pve", user="root", password=SecretStr("x"))
     with pytest.raises(BadSettings) as told:
         block.to_connection()
@@ -45,7 +45,9 @@ def test_a_block_with_bad_settings_tells_all_of_them():
 
 
 @pytest.mark.processes
-def test_the_block_is_registered_saved_and_resolved_by_name(tmp_path, prefect_api):
+def test_the_block_is_registered_saved_and_resolved_by_name(
+    tmp_path: Path, prefect_api: str
+) -> None:
     code = """
 from pydantic import SecretStr
 from blocks import ProxmoxCluster
@@ -66,7 +68,7 @@ except BadSettings as error:
         "PREFECT_LOGGING_LEVEL": "ERROR",
     }
 
-    def python(*arguments):
+    def python(*arguments: str) -> str:
         return subprocess.run(
             [sys.executable, *arguments],
             cwd=ROOT,

@@ -1,12 +1,17 @@
 """Which connection an operator means, and what is said about bad settings."""
 
 import json
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from blocks.proxmox.connection import ENVIRONMENT, resolve
 from blocks.proxmox.contexts import context_names
 from blocks.proxmox.errors import BadSettings
+
+Write = Callable[..., Path]
 
 PROD = """\
 current: prod
@@ -24,7 +29,7 @@ clusters:
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty configuration folder, no PROXMOX_* variables, an empty current folder."""
     for variable in ENVIRONMENT.values():
         monkeypatch.delenv(variable, raising=False)
@@ -35,8 +40,8 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def written(folder):
-    def write(text, mode=0o600):
+def written(folder: Path) -> Write:
+    def write(text: str, mode: int = 0o600) -> Path:
         file = folder / "clusters.yaml"
         file.write_text(text)
         file.chmod(mode)
@@ -46,61 +51,70 @@ def written(folder):
 
 
 @pytest.fixture
-def environment(monkeypatch):
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PROXMOX_ENDPOINT", "env.example.com")
     monkeypatch.setenv("PROXMOX_TOKEN_ID", "root@pam!env")
     monkeypatch.setenv("PROXMOX_TOKEN_SECRET", "env-secret")
 
 
-def faults(*arguments, **named):
+def faults(*arguments: str, **named: str) -> tuple[str, ...]:
     with pytest.raises(BadSettings) as told:
         resolve(*arguments, **named)
     return told.value.faults
 
 
-def test_without_a_name_the_current_context_is_meant(written):
+def shown(secret: SecretStr | None) -> str:
+    assert secret is not None
+    return secret.get_secret_value()
+
+
+def test_without_a_name_the_current_context_is_meant(written: Write) -> None:
     written(PROD)
     connection = resolve()
     assert (connection.name, connection.endpoint) == ("prod", "https://pve.example.com:8006")
-    assert connection.token_secret.get_secret_value() == "literal-secret"
+    assert shown(connection.token_secret) == "literal-secret"
 
 
-def test_the_manifests_context_goes_before_the_current_one(written, monkeypatch):
+def test_the_manifests_context_goes_before_the_current_one(
+    written: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("STAGE_PASSWORD", "p")
     written(PROD)
     assert resolve(context="stage").name == "stage"
 
 
-def test_the_environment_goes_before_both(written, environment):
+def test_the_environment_goes_before_both(written: Write, environment: None) -> None:
     written(PROD)
     connection = resolve(context="stage")
     assert connection.endpoint == "https://env.example.com:8006"
     assert connection.identity == "root@pam!env"
 
 
-def test_a_name_goes_before_everything(written, environment):
+def test_a_name_goes_before_everything(written: Write, environment: None) -> None:
     written(PROD)
     assert resolve("prod").name == "prod"
 
 
-def test_nothing_at_all_says_what_can_be_done():
+def test_nothing_at_all_says_what_can_be_done() -> None:
     with pytest.raises(BadSettings, match="no cluster is chosen") as told:
         resolve()
     for way in ("--cluster", "PROXMOX_ENDPOINT", "clusters.yaml", "deployments.lab"):
-        assert way in told.value.advice
+        assert way in str(told.value.advice)
 
 
-def test_secrets_come_from_variables_and_files_beside_the_settings(written, folder, monkeypatch):
+def test_secrets_come_from_variables_and_files_beside_the_settings(
+    written: Write, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("STAGE_PASSWORD", "from-env")
     (folder / "secret").write_text("from-file\n")
     written(PROD.replace("literal-secret", "${file:secret}"), mode=0o644)
-    assert resolve("prod").token_secret.get_secret_value() == "from-file"
+    assert shown(resolve("prod").token_secret) == "from-file"
     stage = resolve("stage")
-    assert stage.password.get_secret_value() == "from-env"
+    assert shown(stage.password) == "from-env"
     assert stage.ca_file == folder / "pve-root-ca.pem"
 
 
-def test_a_literal_secret_in_a_file_that_others_may_read_is_refused(written):
+def test_a_literal_secret_in_a_file_that_others_may_read_is_refused(written: Write) -> None:
     file = written(PROD, mode=0o644)
     (fault,) = faults("prod")
     assert fault.startswith(f"{file}:6: clusters.prod.token_secret:")
@@ -108,7 +122,7 @@ def test_a_literal_secret_in_a_file_that_others_may_read_is_refused(written):
     assert "literal-secret" not in fault
 
 
-def test_all_faults_of_a_context_are_told_at_once_with_line_and_nearest_key(written):
+def test_all_faults_of_a_context_are_told_at_once_with_line_and_nearest_key(written: Write) -> None:
     file = written(
         """\
 clusters:
@@ -131,7 +145,7 @@ clusters:
     )
 
 
-def test_values_that_are_refused_name_their_line_too(written):
+def test_values_that_are_refused_name_their_line_too(written: Write) -> None:
     file = written(
         """\
 clusters:
@@ -151,14 +165,14 @@ clusters:
     assert "clusters.prod: endpoint Proxmox VE speaks HTTPS only" in told[0]
 
 
-def test_a_missing_endpoint_and_missing_credentials_are_told(written):
+def test_a_missing_endpoint_and_missing_credentials_are_told(written: Write) -> None:
     file = written("clusters:\n  prod:\n    user: root@pam\n")
     endpoint, credentials = faults("prod")
     assert endpoint.startswith(f"{file}: clusters.prod: endpoint is missing")
     assert credentials == f"{file}: clusters.prod: password is missing"
 
 
-def test_an_unknown_context_names_the_nearest_and_all(written):
+def test_an_unknown_context_names_the_nearest_and_all(written: Write) -> None:
     file = written(PROD)
     assert faults("prd") == (
         f"{file}: there is no cluster 'prd'; did you mean 'prod'? (known: prod, stage)",
@@ -166,7 +180,7 @@ def test_an_unknown_context_names_the_nearest_and_all(written):
     assert context_names() == ("prod", "stage")
 
 
-def test_a_name_without_the_file_says_where_it_would_be(folder):
+def test_a_name_without_the_file_says_where_it_would_be(folder: Path) -> None:
     assert faults("prod") == (
         f"cluster 'prod' is not known: {folder / 'clusters.yaml'} does not exist",
     )
@@ -187,14 +201,16 @@ def test_a_name_without_the_file_says_where_it_would_be(folder):
         ("current: gone\n", "there is no cluster 'gone' (known: none)"),
     ],
 )
-def test_a_broken_file_gives_its_line_and_no_traceback(written, text, what):
+def test_a_broken_file_gives_its_line_and_no_traceback(
+    written: Write, text: str, what: str
+) -> None:
     file = written(text)
     (fault,) = faults() if "current" in text else faults("prod")
     assert fault.startswith(str(file))
     assert what in fault
 
 
-def test_a_bad_variable_is_named(environment, monkeypatch):
+def test_a_bad_variable_is_named(environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PROXMOX_VERIFY", "perhaps")
     monkeypatch.setenv("PROXMOX_FINGERPRINT", "abc")
     told = faults()
@@ -203,12 +219,16 @@ def test_a_bad_variable_is_named(environment, monkeypatch):
 
 
 @pytest.mark.parametrize(("value", "verify"), [("0", False), ("no", False), ("true", True)])
-def test_verification_can_be_switched_by_a_variable(environment, monkeypatch, value, verify):
+def test_verification_can_be_switched_by_a_variable(
+    environment: None, monkeypatch: pytest.MonkeyPatch, value: str, verify: bool
+) -> None:
     monkeypatch.setenv("PROXMOX_VERIFY", value)
     assert resolve().verify is verify
 
 
-def test_the_lab_is_found_in_its_state_folder(folder, monkeypatch):
+def test_the_lab_is_found_in_its_state_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     state = folder / "state"
     state.mkdir()
     (state / "connection.json").write_text(
@@ -234,16 +254,18 @@ def test_the_lab_is_found_in_its_state_folder(folder, monkeypatch):
     assert lab.guest_proxy == "socks5://127.0.0.1:11080"
 
 
-def test_a_lab_that_does_not_run_says_how_to_start_it(folder):
+def test_a_lab_that_does_not_run_says_how_to_start_it(folder: Path) -> None:
     with pytest.raises(BadSettings, match="the lab does not run") as told:
         resolve("lab")
-    assert "deployments.lab start" in told.value.advice
+    assert "deployments.lab start" in str(told.value.advice)
 
 
-def test_the_folder_where_no_lab_was_found_is_named_whole(folder, tmp_path, monkeypatch):
+def test_the_folder_where_no_lab_was_found_is_named_whole(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PROXFLOW_LAB_STATE", "elsewhere/lab")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(BadSettings, match="the lab does not run") as told:
         resolve("lab")
-    assert f"{tmp_path / 'elsewhere' / 'lab'}, set PROXFLOW_LAB_STATE" in told.value.advice
+    assert f"{tmp_path / 'elsewhere' / 'lab'}, set PROXFLOW_LAB_STATE" in str(told.value.advice)
     assert str(tmp_path / "elsewhere" / "lab" / "connection.json") in str(told.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Literal
 from urllib.parse import unquote
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from blocks.proxmox.properties import (
     KINDS,
     NIC_MODELS,
+    Properties,
     PropertyError,
     decode_sshkeys,
     encode_sshkeys,
@@ -48,7 +50,7 @@ VALUES = {
 
 
 @st.composite
-def kinds_with_values(draw: st.DrawFn) -> tuple[str, dict]:
+def kinds_with_values(draw: st.DrawFn) -> tuple[str, Properties]:
     kind = draw(st.sampled_from(sorted(KINDS)))
     spec = KINDS[kind]
     known = {key: VALUES[type_] for key, type_ in spec.types.items()}
@@ -65,7 +67,9 @@ def kinds_with_values(draw: st.DrawFn) -> tuple[str, dict]:
 
 
 @given(kinds_with_values())
-def test_what_is_written_is_read_back_whatever_the_kind_unknown_keys_included(case) -> None:
+def test_what_is_written_is_read_back_whatever_the_kind_unknown_keys_included(
+    case: tuple[str, Properties],
+) -> None:
     kind, value = case
     assert parse(kind, format(kind, value)) == value
 
@@ -156,7 +160,7 @@ def test_a_blank_string_is_empty_as_the_servers_boot_order_without_devices() -> 
 
 
 def test_smbios_fields_are_decoded_when_the_string_says_base64() -> None:
-    value = {"uuid": "x", "base64": True, "manufacturer": "Düsentrieb, Inc."}
+    value: Properties = {"uuid": "x", "base64": True, "manufacturer": "Düsentrieb, Inc."}
     text = format("smbios1", value)
     assert text == "base64=1,manufacturer=RMO8c2VudHJpZWIsIEluYy4=,uuid=x"
     assert parse("smbios1", text) == value
@@ -176,7 +180,9 @@ def test_smbios_fields_are_decoded_when_the_string_says_base64() -> None:
         ("numa0", "qemu", "numa"),
     ],
 )
-def test_the_kind_of_a_config_key_is_known(key: str, guest, kind: str | None) -> None:
+def test_the_kind_of_a_config_key_is_known(
+    key: str, guest: Literal["qemu", "lxc"], kind: str | None
+) -> None:
     assert kind_of(key, guest) == kind
 
 

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -9,8 +10,9 @@ import pytest
 from blocks.proxmox.client import Client
 from blocks.proxmox.connection import lab_connection
 from blocks.proxmox.errors import Locked, NotFound, TaskFailed, TaskTimeout, Unreachable
-from blocks.proxmox.waiting import FIRST_POLL, LAST_POLL, interval, is_upid, upid_node
-from tests.labfixture import lab_factory
+from blocks.proxmox.waiting import FIRST_POLL, LAST_POLL, TaskResult, interval, is_upid, upid_node
+from deployments.lab.testing import RunningLab
+from tests.labfixture import LabFactory, lab_factory
 
 __all__ = ["lab_factory"]
 
@@ -18,14 +20,14 @@ GONE = "UPID:pve1:0000AAAA:00000001:6B0DAC0C:qmcreate:999:root@pam!lab:"
 
 
 @pytest.fixture(scope="module")
-def lab(lab_factory):
+def lab(lab_factory: LabFactory) -> RunningLab:
     running = lab_factory(time_scale=1.0)
     running.set_time(qmcreate=0.0, qmdestroy=0.0, qmstart=0.0, resize=0.0, qmstop=0.0)
     return running
 
 
 @pytest.fixture
-def client(lab):
+def client(lab: RunningLab) -> Iterator[Client]:
     """A client without repetitions, so that what waiting does itself is seen."""
     with Client(lab_connection(lab.state), retries=0) as one:
         yield one
@@ -36,16 +38,17 @@ def client(lab):
 vmids = iter(range(1000, 2000))
 
 
-def create(client):
+def create(client: Client) -> str:
     """Begin a task that the lab lets last as long as ``qmcreate`` was set to."""
-    return client.post("/nodes/pve1/qemu", vmid=next(vmids), memory=64)
+    upid: str = client.post("/nodes/pve1/qemu", vmid=next(vmids), memory=64)
+    return upid
 
 
-def calls_to(lab, ending):
+def calls_to(lab: RunningLab, ending: str) -> int:
     return sum(row["path"].endswith(ending) for row in lab.requests())
 
 
-def test_a_short_task_costs_one_look(lab, client):
+def test_a_short_task_costs_one_look(lab: RunningLab, client: Client) -> None:
     lab.forget_requests()
     result = client.wait(create(client))
     assert (result.exitstatus, result.warnings) == ("OK", ())
@@ -53,7 +56,7 @@ def test_a_short_task_costs_one_look(lab, client):
     assert calls_to(lab, "/log") == 0
 
 
-def test_looks_become_rarer_with_a_tasks_age_and_never_too_rare():
+def test_looks_become_rarer_with_a_tasks_age_and_never_too_rare() -> None:
     assert interval(0) == FIRST_POLL
     assert interval(4) == 0.5
     assert interval(3600) == LAST_POLL
@@ -64,7 +67,9 @@ def test_looks_become_rarer_with_a_tasks_age_and_never_too_rare():
     assert looks < 65
 
 
-def test_a_failed_task_tells_its_status_the_end_of_its_log_and_what_that_means(lab, client):
+def test_a_failed_task_tells_its_status_the_end_of_its_log_and_what_that_means(
+    lab: RunningLab, client: Client
+) -> None:
     lines = [f"line {n}" for n in range(30)]
     lab.fault(kind="task", type="qmcreate", exitstatus="storage 'x' does not exist", log=lines)
     with pytest.raises(TaskFailed) as told:
@@ -77,7 +82,9 @@ def test_a_failed_task_tells_its_status_the_end_of_its_log_and_what_that_means(l
     assert not told.value.transient
 
 
-def test_a_task_that_ran_into_a_file_lock_may_be_done_again(lab, client):
+def test_a_task_that_ran_into_a_file_lock_may_be_done_again(
+    lab: RunningLab, client: Client
+) -> None:
     lock = "can't lock file '/var/lock/qemu-server/lock-1.conf' - got timeout"
     lab.fault(kind="task", type="qmcreate", exitstatus=lock)
     with pytest.raises(TaskFailed) as told:
@@ -86,7 +93,9 @@ def test_a_task_that_ran_into_a_file_lock_may_be_done_again(lab, client):
     assert told.value.transient
 
 
-def test_a_task_with_warnings_succeeded_and_its_warnings_are_given(lab, client):
+def test_a_task_with_warnings_succeeded_and_its_warnings_are_given(
+    lab: RunningLab, client: Client
+) -> None:
     lines = [
         "working",
         "WARN: EFI disk without 'ms-cert=2023k' option, suggesting that not all UEFI 2023",
@@ -102,11 +111,11 @@ def test_a_task_with_warnings_succeeded_and_its_warnings_are_given(lab, client):
     )
 
 
-def test_each_line_of_a_followed_log_comes_once(lab, client):
+def test_each_line_of_a_followed_log_comes_once(lab: RunningLab, client: Client) -> None:
     lines = [f"line {n}" for n in range(3)]
     lab.set_time(qmcreate=0.3)
     lab.fault(kind="task", type="qmcreate", exitstatus="broken", when="after", log=lines)
-    followed = []
+    followed: list[str] = []
     with pytest.raises(TaskFailed):
         client.wait(create(client), on_log=followed.append)
     assert [line for line in followed if line.startswith("line")] == lines
@@ -114,7 +123,7 @@ def test_each_line_of_a_followed_log_comes_once(lab, client):
     assert "no content" not in followed
 
 
-def test_a_task_that_never_ends_is_given_up_in_time(lab, client):
+def test_a_task_that_never_ends_is_given_up_in_time(lab: RunningLab, client: Client) -> None:
     lab.fault(kind="task", type="qmcreate", endless=True)
     upid = create(client)
     started = time.monotonic()
@@ -126,13 +135,17 @@ def test_a_task_that_never_ends_is_given_up_in_time(lab, client):
     client.delete(f"/nodes/pve1/tasks/{upid}")
 
 
-def test_a_connection_that_breaks_while_waiting_is_tried_again(lab, client):
+def test_a_connection_that_breaks_while_waiting_is_tried_again(
+    lab: RunningLab, client: Client
+) -> None:
     upid = create(client)
     lab.fault(method="GET", path=r".*/tasks/.*/status", reset="before", times=3)
     assert client.wait(upid, timeout=20).exitstatus == "OK"
 
 
-def test_no_answer_until_the_time_out_is_unreachable_and_names_the_task(lab, client):
+def test_no_answer_until_the_time_out_is_unreachable_and_names_the_task(
+    lab: RunningLab, client: Client
+) -> None:
     upid = create(client)
     lab.fault(method="GET", path=r".*/tasks/.*/status", status=595, reason="no route", times=0)
     with pytest.raises(Unreachable, match="may still run") as told:
@@ -141,23 +154,27 @@ def test_no_answer_until_the_time_out_is_unreachable_and_names_the_task(lab, cli
 
 
 @pytest.mark.parametrize("upid", [GONE, "nonsense", ""])
-def test_a_task_that_does_not_exist_is_not_found(client, upid):
+def test_a_task_that_does_not_exist_is_not_found(client: Client, upid: str) -> None:
     with pytest.raises(NotFound):
         client.wait(upid)
 
 
-def test_an_answer_that_is_no_task_is_given_as_it_is(client):
-    assert client.run("GET", "/nodes/pve1/version")["release"] == client.version().release
+def test_an_answer_that_is_no_task_is_given_as_it_is(client: Client) -> None:
+    answer = client.run("GET", "/nodes/pve1/version")
+    assert not isinstance(answer, TaskResult)
+    assert answer["release"] == client.version().release
     assert not is_upid(None)
     assert upid_node(GONE) == "pve1"
 
 
-def test_many_waiters_share_one_list_and_end_when_their_tasks_end(lab, client):
+def test_many_waiters_share_one_list_and_end_when_their_tasks_end(
+    lab: RunningLab, client: Client
+) -> None:
     lab.set_time(qmcreate=2.0)
     count = 16
     done = threading.Barrier(count)
 
-    def one(_):
+    def one(_: int) -> float:
         upid = create(client)
         done.wait()
         started = time.monotonic()
@@ -174,7 +191,7 @@ def test_many_waiters_share_one_list_and_end_when_their_tasks_end(lab, client):
     assert max(waited) < 2.0 + 1.5
 
 
-def looks_of(seconds):
+def looks_of(seconds: float) -> Iterator[float]:
     """The looks that one waiter alone would take."""
     age = FIRST_POLL
     while age < seconds:
@@ -182,13 +199,15 @@ def looks_of(seconds):
         age += interval(age)
 
 
-def test_waiters_that_share_a_list_get_each_their_own_result(lab, client):
+def test_waiters_that_share_a_list_get_each_their_own_result(
+    lab: RunningLab, client: Client
+) -> None:
     lab.set_time(qmcreate=0.5)
     upids = [create(client) for _ in range(5)]
     lab.fault(kind="task", type="qmcreate", exitstatus="broken")
     upids.append(create(client))
 
-    def outcome(upid):
+    def outcome(upid: str) -> str:
         try:
             return client.wait(upid).upid
         except TaskFailed as error:
@@ -198,7 +217,7 @@ def test_waiters_that_share_a_list_get_each_their_own_result(lab, client):
         assert list(pool.map(outcome, upids)) == [*upids[:5], "broken"]
 
 
-def test_waiters_get_on_without_the_list(lab, client):
+def test_waiters_get_on_without_the_list(lab: RunningLab, client: Client) -> None:
     lab.set_time(qmcreate=0.3)
     lab.fault(method="GET", path=r".*/cluster/tasks", status=500, reason="broken list", times=0)
     upids = [create(client) for _ in range(4)]
