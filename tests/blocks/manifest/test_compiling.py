@@ -24,8 +24,8 @@ def first(environment: Environment) -> Guest:
 
 
 def source(guest: Guest) -> IsoSource:
-    assert guest.source is not None
-    return guest.source
+    assert guest.install is not None
+    return guest.install
 
 
 def texts(inet: Inet) -> list[str]:

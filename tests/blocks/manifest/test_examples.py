@@ -51,7 +51,7 @@ def test_the_lab_has_three_distributions_on_three_nodes_and_one_uefi_guest() -> 
     guests = load_environment(LAB, env={}).guests
 
     assert [guest.node for guest in guests] == ["pve1", "pve2", "pve3"]
-    assert len({guest.source.installation.distro for guest in guests if guest.source}) == 3
+    assert len({guest.install.installation.distro for guest in guests if guest.install}) == 3
     assert [guest.firmware.machine for guest in guests] == ["q35", "i440fx", "i440fx"]
     assert [(len(guest.disks), len(guest.nics)) for guest in guests] == [(2, 2), (1, 1), (1, 1)]
 

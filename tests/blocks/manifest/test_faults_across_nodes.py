@@ -74,10 +74,10 @@ def test_a_node_without_selinux_may_set_aside_what_the_document_says_of_it(tmp_p
 
     one, two = load(tmp_path, text).guests
 
-    assert one.source is not None
-    assert two.source is not None
-    assert one.source.installation.selinux == "permissive"
-    assert two.source.installation.selinux is None
+    assert one.install is not None
+    assert two.install is not None
+    assert one.install.installation.selinux == "permissive"
+    assert two.install.installation.selinux is None
 
 
 def test_what_stands_in_the_defaults_is_refused_once_not_once_a_node(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ def with_iso(*keys: str) -> str:
 
 
 def origin(folder: Path, text: str) -> tuple[str | None, str | None]:
-    source = load(folder, text).guest("db1").source
+    source = load(folder, text).guest("db1").install
     assert source is not None
     return source.origin, source.sha256
 
@@ -51,7 +51,7 @@ def test_a_node_may_have_an_origin_of_its_own(tmp_path: Path) -> None:
         "proxmox: { node_name: pve1, vm_id: 101 }\n        iso: { source: own.iso }",
     )
     environment = load(tmp_path, text)
-    origins = [guest.source and guest.source.origin for guest in environment.guests]
+    origins = [guest.install and guest.install.origin for guest in environment.guests]
     assert origins == [str(tmp_path / "own.iso"), None]
 
 

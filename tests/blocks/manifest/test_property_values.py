@@ -64,7 +64,7 @@ def test_an_image_with_a_folder_in_it_is_refused(tmp_path: Path, image: str) -> 
 def test_file_names_and_volume_ids_are_images(tmp_path: Path, image: str) -> None:
     environment = load(tmp_path, changed("image: rocky9.iso", f"image: '{image}'"))
 
-    source = environment.guests[0].source
+    source = environment.guests[0].install
     assert source is not None
     assert source.iso.endswith(image)
 

@@ -38,7 +38,7 @@ def with_hash(template: str) -> str:
 
 def hash_of(environment: Environment) -> str:
     """What the template became."""
-    source = environment.guests[0].source
+    source = environment.guests[0].install
     assert source is not None
     assert source.installation.root_password_hash is not None
     return source.installation.root_password_hash.get_secret_value()
@@ -236,7 +236,7 @@ def test_a_generated_ssh_key_puts_its_public_half_and_keeps_the_pair(tmp_path: P
         source.installation.root_ssh_keys
         for _ in range(2)
         for guest in load_environment(path, env=env).guests
-        if (source := guest.source) is not None
+        if (source := guest.install) is not None
     }
 
     folder = tmp_path / "state" / "keys" / "shop" / "ed25519"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]  # cloud-init's reader; its stubs are not locked
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
