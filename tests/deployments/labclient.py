@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import requests
 from python_socks import ProxyConnectionError, ProxyError
@@ -49,7 +50,7 @@ class Client:
 
     def wait(self, upid: str) -> str:
         node = upid.split(":")[1]
-        path = f"/nodes/{node}/tasks/{requests.utils.quote(upid, safe='')}/status"
+        path = f"/nodes/{node}/tasks/{quote(upid, safe='')}/status"
         return str(eventually(lambda: self.get(path).get("exitstatus")))
 
     def upload(self, node: str, storage: str, file: Path) -> str:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 import requests
@@ -193,7 +194,7 @@ def test_a_failing_task_may_have_done_its_work_before(client: Client) -> None:
 def test_a_ticket_that_is_too_old_is_refused(client: Client) -> None:
     user, password = client.lab.connection["user"], client.lab.connection["password"]
     login = client.call("POST", "/access/ticket", username=user, password=password)
-    cookie = {"PVEAuthCookie": requests.utils.quote(login["ticket"])}
+    cookie = {"PVEAuthCookie": quote(login["ticket"])}
     by_ticket = requests.Session()
     by_ticket.trust_env, by_ticket.verify = False, client.lab.connection["ca_file"]
     url = f"{client.lab.endpoint}/api2/json/version"

@@ -18,7 +18,7 @@ KEYS = st.text(string.ascii_lowercase, min_size=2, max_size=8).filter(
 )
 VALUES = st.text(string.ascii_letters + string.digits + "=,;:/.-+%", min_size=1, max_size=30)
 SECTIONS = st.dictionaries(KEYS, VALUES, max_size=5)
-DESCRIPTIONS = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=60)
+DESCRIPTIONS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60)
 
 
 @given(SECTIONS, SECTIONS, st.lists(KEYS, max_size=3, unique=True), SECTIONS, DESCRIPTIONS)

@@ -248,7 +248,8 @@ def test_what_the_real_api_has_and_the_lab_does_not_model_is_not_implemented(
 
 
 def test_a_switch_of_the_unmodelled_kind_may_be_off(client: Client) -> None:
-    create(client, 5901, **{"ha-managed": 0, "live-restore": 0})
+    off: dict[str, Any] = {"ha-managed": 0, "live-restore": 0}
+    create(client, 5901, **off)
 
     assert config(client, "/nodes/south/qemu/5901")["boot"] == " "
 
@@ -355,7 +356,7 @@ def test_a_boot_order_names_only_what_will_be_there(client: Client) -> None:
 # -- a running machine ---------------------------------------------------------------------------
 
 
-def running(client: Client, vmid: int, **options: object) -> str:
+def running(client: Client, vmid: int, **options: Any) -> str:
     path = create(client, vmid, **options)
     assert client.task("POST", f"{path}/status/start") == "OK"
     return path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,7 +49,7 @@ def start(client: Client, vmid: int) -> None:
     assert client.task("POST", f"/nodes/pve1/qemu/{vmid}/status/start") == "OK"
 
 
-def life(client: Client, vmid: int) -> dict[str, object]:
+def life(client: Client, vmid: int) -> dict[str, Any]:
     rows = client.lab.snapshot()["running"]
     return next((row for row in rows if row["vmid"] == vmid), {})
 

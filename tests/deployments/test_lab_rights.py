@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from deployments.lab.testing import RunningLab
@@ -38,7 +36,7 @@ users:
 
 
 @pytest.fixture(scope="module")
-def rights_lab(lab_factory: LabFactory) -> Iterator[RunningLab]:
+def rights_lab(lab_factory: LabFactory) -> RunningLab:
     return lab_factory(seed=SEED)
 
 
