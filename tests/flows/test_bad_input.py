@@ -9,6 +9,7 @@ import pytest
 
 from blocks.proxmox.client import Client
 from deployments.lab.testing import RunningLab
+from tests.defaults import set_default
 from tests.environments import Document, Place
 from tests.flows.commands import Commands, Said
 from tests.labfixture import LabFactory
@@ -283,7 +284,7 @@ def test_a_token_that_is_unknown(
 def test_a_cluster_that_does_not_answer(
     place: Place, run: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(Client.__init__.__kwdefaults__, "retries", 0)
+    set_default(monkeypatch, Client.__init__, "retries", 0)
     monkeypatch.setenv("PROXMOX_ENDPOINT", "https://127.0.0.1:1")
     monkeypatch.setenv("PROXMOX_TOKEN_ID", "root@pam!other")
     monkeypatch.setenv("PROXMOX_TOKEN_SECRET", "not-the-secret-at-all")

@@ -9,6 +9,7 @@ import pytest
 from blocks.proxmox.client import Client
 from flows.up import up
 from tasks import rollback as undoing
+from tests.defaults import set_default
 from tests.environments import OTHER_RUN, Place, brought_up, install, opened
 from tests.flows.commands import Commands, states
 
@@ -162,8 +163,8 @@ def test_a_locked_configuration_is_waited_for(place: Place, run: Commands) -> No
 def test_a_task_that_never_ends_fails_the_run_in_time_and_is_named(
     place: Place, run: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(Client.wait.__kwdefaults__, "timeout", 0.5)
-    monkeypatch.setitem(Client.run.__kwdefaults__, "timeout", 0.5)
+    set_default(monkeypatch, Client.wait, "timeout", 0.5)
+    set_default(monkeypatch, Client.run, "timeout", 0.5)
     monkeypatch.setattr(undoing, "SETTLE_SECONDS", 0.2)
     place.lab.fault(kind="task", type="qmstart", endless=True)
 
@@ -178,7 +179,7 @@ def test_a_node_that_goes_between_plan_and_create_fails_the_run_with_its_name(
     place: Place, run: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tasks.upload.upload.task.retry_delay_seconds", [0, 0, 0])
-    monkeypatch.setitem(Client.__init__.__kwdefaults__, "retries", 0)
+    set_default(monkeypatch, Client.__init__, "retries", 0)
     manifest = place.write()
 
     def began(*arguments: object) -> tuple[str, ...]:

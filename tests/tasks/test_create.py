@@ -9,6 +9,7 @@ from blocks.proxmox.client import Client
 from blocks.proxmox.errors import AlreadyExists, ProxmoxError, TaskFailed, TaskTimeout, Unreachable
 from tasks.create import create
 from tasks.plan import diff
+from tests.defaults import set_default
 from tests.environments import OTHER_RUN, RUN, Place, opened
 
 
@@ -143,7 +144,7 @@ def test_a_lock_that_passes_is_waited_for(place: Place) -> None:
 def test_a_task_that_never_ends_is_given_up_with_its_name(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(Client.wait.__kwdefaults__, "timeout", 0.3)
+    set_default(monkeypatch, Client.wait, "timeout", 0.3)
     place.lab.fault(kind="task", type="qmcreate", endless=True)
     with opened(place.write()) as here:
         with pytest.raises(TaskTimeout) as late:
