@@ -218,6 +218,8 @@ def test_cancelled_and_failed_stages_are_in_prefects_history(prefect_api: str) -
     with get_client(sync_client=True) as client:
         states = {run.name: run.state for run in client.read_task_runs(limit=200)}
     failed, cancelled = states["shop/history1/create"], states["shop/history1/start"]
+    assert failed is not None
+    assert cancelled is not None
     assert (failed.name, failed.message) == (
         "Failed",
         "history1: create failed: no route to host",

@@ -16,10 +16,11 @@ from tasks.build import build
 from tasks.create import create
 from tasks.errors import StageError
 from tasks.finalize import check_drives, finalize
+from tasks.media import install_iso
 from tasks.render import render
 from tasks.seed import current_seed, seeds_of
 from tasks.session import Session
-from tasks.stage import Scope, StageCancelled
+from tasks.stage import Scope, Stage, StageCancelled
 from tasks.start import start
 from tasks.upload import delete_seeds, upload
 from tasks.wait import wait
@@ -90,7 +91,7 @@ def test_attach_leaves_the_drives_of_an_installed_guest_empty(place: Place) -> N
 
 @pytest.mark.parametrize("stage", [attach, finalize])
 def test_a_guest_that_is_gone_or_somebody_elses_is_not_touched(
-    place: Place, stage: type[attach]
+    place: Place, stage: Stage[[]]
 ) -> None:
     with opened(place.write()) as here:
         with pytest.raises(NotFound, match=f"VM {place.vmid()} is not on node pve1") as gone:
@@ -164,9 +165,8 @@ def test_attach_refuses_to_write_over_what_somebody_else_wrote_meanwhile(
 
         def meanwhile(*arguments: Any) -> str:
             place.edit(ide3="none,media=cdrom")
-            return chosen(*arguments)
+            return install_iso(*arguments)
 
-        chosen = attaching.install_iso
         monkeypatch.setattr(attaching, "install_iso", meanwhile)
         with pytest.raises(Conflict) as conflict:
             attach.fn(here.run, "n1")

@@ -75,7 +75,7 @@ def config_of(client: Client, vmid: int) -> dict[str, Any]:
 
 def test_a_created_guest_is_as_declared_to_the_differ_and_to_the_plan(client: Client) -> None:
     guest = declared(4101)
-    client.run("POST", "/nodes/pve1/qemu", **encode_create(guest))
+    client.wait(client.post("/nodes/pve1/qemu", **encode_create(guest)))
     config = config_of(client, 4101)
     assert diff(guest, config) == ()
     assert not update_params(guest, config)
@@ -84,7 +84,7 @@ def test_a_created_guest_is_as_declared_to_the_differ_and_to_the_plan(client: Cl
 
 
 def test_an_update_makes_a_guest_as_declared_and_keeps_what_nobody_declared(client: Client) -> None:
-    client.run("POST", "/nodes/pve1/qemu", **encode_create(declared(4102)))
+    client.wait(client.post("/nodes/pve1/qemu", **encode_create(declared(4102))))
     before = config_of(client, 4102)
     by_hand = parse("disk", before["scsi0"]) | {"iops": 100}
     client.put(
@@ -131,7 +131,7 @@ def test_a_disk_of_another_guest_is_attached_once_its_volume_is_known(client: Cl
     )
     user = declared(4104, firmware=Firmware(), disks=(disk,), boot=())
     for guest in (owner, user):
-        client.run("POST", "/nodes/pve1/qemu", **encode_create(guest))
+        client.wait(client.post("/nodes/pve1/qemu", **encode_create(guest)))
     assert update_params(user, config_of(client, 4104)).attach == ("scsi1",)
     volume = str(parse("disk", config_of(client, 4103)["scsi0"])["file"])
     update = update_params(user, config_of(client, 4104), volumes={"scsi1": volume})

@@ -94,7 +94,9 @@ def test_a_refusal_fails_at_once_with_guest_stage_words_and_advice(prefect_api: 
         "refused: create failed: Permission check failed (/vms/9001, VM.Allocate)\n"
         "  next: grant VM.Allocate on /vms"
     )
-    assert recorded("shop/refused/create").state.message == str(failure.value)
+    state = recorded("shop/refused/create").state
+    assert state is not None
+    assert state.message == str(failure.value)
 
 
 def test_retries_that_are_used_up_fail_with_the_last_error(prefect_api: str) -> None:
@@ -174,6 +176,7 @@ def test_a_cancelled_stage_is_a_task_run_in_state_cancelled_that_says_why(
 
     run = recorded("shop/dropped/finalize")
     assert run.state_name == "Cancelled"
+    assert run.state is not None
     assert run.state.message == "create of db1 failed"
 
 

@@ -19,8 +19,9 @@ from blocks.manifest.guest import Guest, Inet
 from tasks.cloudinit.documents import Documents, documents
 from tasks.cloudinit.emit import emit
 from tasks.iso.checks import RenderError
+from tests.environments import KEY
 
-from .guests import DUAL, ENV, HASH, KEY, MATRIX, STRANGE, guest, nic, static
+from .guests import DUAL, ENV, HASH, MATRIX, STRANGE, guest, nic, static
 
 needs_cloud_init = pytest.mark.skipif(
     shutil.which("cloud-init") is None, reason="cloud-init is not installed"

@@ -106,7 +106,9 @@ def guests(draw: st.DrawFn, distro: str) -> Guest:
         "users": st.lists(users, max_size=2),
         "hosts": st.lists(hosts, max_size=2),
     }
-    given_fields = draw(st.fixed_dictionaries({"hostname": mostly(words)}, optional=optional))
+    given_fields: dict[str, Any] = draw(
+        st.fixed_dictionaries({"hostname": mostly(words)}, optional=optional)
+    )
     name = draw(st.one_of(st.none(), mostly(words)))
     return plain(distro, nics=(nic(0, name=name),), agent=draw(st.booleans()), **given_fields)
 
@@ -128,8 +130,8 @@ def rendered_or_refused(guest: Guest) -> Rendered | None:
 
 def common(rendered: Rendered, guest: Guest) -> None:
     """What the setup script must give back, in every family."""
-    assert guest.source is not None
-    inst = guest.source.installation
+    assert guest.install is not None
+    inst = guest.install.installation
     files = puts(rendered)
     written = [text.splitlines() for path, _, text in files if path.endswith("authorized_keys")]
     accounts = (inst.root_ssh_keys, *(user.ssh_keys for user in inst.users))

@@ -350,7 +350,8 @@ def test_the_command_that_fetches_debians_answers_is_a_shell_command() -> None:
 
 def kernel_words(command_line: str) -> dict[str, str]:
     """Parameters as the kernel splits them: blanks part words, double quotes hold them together."""
-    words, word, quoted = [], "", False
+    words: list[str] = []
+    word, quoted = "", False
     for char in command_line:
         if char == '"':
             quoted = not quoted

@@ -6,6 +6,7 @@ import hashlib
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -226,10 +227,11 @@ def test_a_guest_without_a_network_card_still_installs(distro: str) -> None:
 )
 @pytest.mark.parametrize("distro", ["rocky9", "ubuntu2404", "debian12", "sles15"])
 def test_a_value_that_fits_nowhere_is_refused_by_its_key(
-    distro: str, changes: dict[str, object], key: str
+    distro: str, changes: dict[str, Any], key: str
 ) -> None:
+    told: dict[str, Any] = {"distro": distro, **changes}
     with pytest.raises(RenderError) as caught:
-        render(plain(**{"distro": distro, **changes}), env="prod")
+        render(plain(**told), env="prod")
 
     assert caught.value.key == key
     assert str(caught.value) == f"{key}: {caught.value.problem}"
