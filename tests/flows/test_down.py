@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pytest
 
@@ -247,6 +248,7 @@ def test_nothing_is_deleted_without_a_yes(
 def test_the_flow_tells_what_it_removed(place: Place, prefect_api: str) -> None:
     state = down(str(brought_up(place, iso=False)), return_state=True)
 
+    result: Any = state.result()
     assert state.message == "1 guest removed"
-    assert state.result()["removed"] == ["n1"]
+    assert result["removed"] == ["n1"]
     assert RUN not in str(place.lab.snapshot()["guests"].get(str(place.vmid())))

@@ -1,4 +1,6 @@
 import logging
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from prefect import flow, get_run_logger
@@ -23,10 +25,10 @@ def test_what_a_flow_returns_is_the_result(prefect_api: str) -> None:
 
 @pytest.mark.parametrize(("make", "ok"), [(Completed, True), (Failed, False)])
 def test_the_data_of_a_returned_state_is_the_result(
-    prefect_api: str, make: type[State], ok: bool
+    prefect_api: str, make: Callable[..., State[Any]], ok: bool
 ) -> None:
     @flow
-    def told() -> State:
+    def told() -> State[Any]:
         return make(message="3 of 4 guests", data={"guests": 3})
 
     ended = run_flow(told)

@@ -55,7 +55,9 @@ def test_the_deployments_can_be_made_from_a_clone_in_any_place(served: Served) -
     with pointed_at(served.url), get_client(sync_client=True) as client:
         deployments = {name: client.read_deployment_by_name(f"{name}/local") for name in FLOWS}
     assert {d.work_pool_name for d in deployments.values()} == {"local-process"}
-    assert deployments["up"].parameter_openapi_schema["required"] == ["manifest"]
+    schema = deployments["up"].parameter_openapi_schema
+    assert schema is not None
+    assert schema["required"] == ["manifest"]
 
 
 FLOWS = ("up", "verify", "down")

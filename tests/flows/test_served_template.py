@@ -122,6 +122,7 @@ def test_the_weekly_deployment_has_a_schedule_that_is_switched_off(deployed: Ser
     assert weekly.parameters["manifest"].endswith("template.yaml")
     assert (deployed.clone / weekly.parameters["manifest"]).exists()
     assert local.schedules == []
+    assert local.parameter_openapi_schema is not None
     assert local.parameter_openapi_schema["required"] == ["manifest"]
 
 

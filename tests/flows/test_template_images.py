@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from blocks.paths import cache_dir
-from blocks.proxmox.upload import upload
+from blocks.proxmox.upload import UploadKind, upload
 from blocks.units import GIB, MIB
 from deployments.lab.testing import RunningLab
 from tests.environments import RUN, Place
@@ -51,7 +51,7 @@ def images(golden: Golden) -> list[str]:
     return sorted(name for name in names if f"proxflow-{golden.name}-" in name)
 
 
-def put(golden: Golden, name: str, content: str = "import") -> None:
+def put(golden: Golden, name: str, content: UploadKind = "import") -> None:
     """A file of that name on ``local``, as somebody uploads it."""
     path = golden.image_file(golden.place.folder / "put")
     with golden.place.client() as client:
@@ -117,7 +117,7 @@ def test_the_image_of_a_given_manifest_stays_before_anything_was_made_of_it(
     ],
 )
 def test_what_only_begins_like_ours_is_listed_and_stays(
-    golden: Golden, run: Commands, name: str, content: str
+    golden: Golden, run: Commands, name: str, content: UploadKind
 ) -> None:
     put(golden, name, content)
     before = golden.place.lab.snapshot()

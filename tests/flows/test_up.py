@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from blocks.manifest.mark import read_mark
@@ -43,7 +45,8 @@ def test_up_brings_an_environment_into_being_and_a_second_one_changes_nothing(
     assert result["guests"][0]["address"] == place.address(1)
     assert place.guests() == [place.vmid(1), place.vmid(2), place.vmid(3)]
     assert all(place.running(n) for n in (1, 2, 3))
-    assert {read_mark(place.config(n)["description"]).run for n in (1, 2, 3)} == {result["run_id"]}
+    marks = [read_mark(place.config(n)["description"]) for n in (1, 2, 3)]
+    assert {mark and mark.run for mark in marks} == {result["run_id"]}
     assert {guest["state"] for guest in second.json()["guests"]} == {"unchanged"}
     assert place.lab.writes() == []
     assert "nothing to do, 3 guests as declared" in second.err
@@ -201,7 +204,7 @@ def test_where_nobody_is_ever_to_be_asked_none_is(
 def test_the_flow_can_be_called_without_the_command_line(place: Place, prefect_api: str) -> None:
     state = up(str(place.write()), return_state=True)
 
-    result = state.result()
+    result: Any = state.result()
     assert state.is_completed()
     assert result["ok"] is True
     assert state.message == "1 done"
