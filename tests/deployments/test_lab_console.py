@@ -14,6 +14,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 from websockets.sync.connection import Connection
+from websockets.typing import Subprotocol
 
 from deployments.lab.testing import RunningLab
 from tests.deployments.labclient import Client, eventually
@@ -117,7 +118,7 @@ def socket(
         url(client, path, ticket),
         ssl=trust,
         additional_headers=headers,
-        subprotocols=["binary"],  # type: ignore[list-item]
+        subprotocols=[Subprotocol("binary")],
         proxy=None,
     ) as opened:
         yield opened

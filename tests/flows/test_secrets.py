@@ -8,6 +8,7 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import LogFilter
 
+from blocks.manifest.hooks import ExecHook
 from flows.runtime.history import settle
 from tests.environments import Document, Place
 from tests.flows.commands import Commands, flow_run, states
@@ -94,7 +95,8 @@ def test_a_generated_password_is_shown_nowhere(
 
     manifest = place.write(with_secrets(place))
     hook = load_environment(manifest).hooks.on_apply_success[1]
-    (password,) = (value.get_secret_value() for value in hook.env.values())  # type: ignore[union-attr]
+    assert isinstance(hook, ExecHook)
+    (password,) = (value.get_secret_value() for value in hook.env.values())
 
     said = run("up", manifest, "--yes", "--json")
 

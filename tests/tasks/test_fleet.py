@@ -31,7 +31,11 @@ def job(node: str, *calls: StageCall) -> NodeJob:
     return NodeJob(node=node, run=RUN, stages=calls)
 
 
-def fine(name: str, log: list[str] | None = None, **more: object) -> StageCall:
+def fine(
+    name: str,
+    log: list[str] | None = None,
+    after: tuple[tuple[str, str], ...] = (),
+) -> StageCall:
     """A stage that ends well and writes ``node/name`` into the log."""
 
     def act(run: RunRef, node: str) -> Outcome:
@@ -39,7 +43,7 @@ def fine(name: str, log: list[str] | None = None, **more: object) -> StageCall:
             log.append(f"{node}/{name}")
         return done()
 
-    return StageCall(name, act, **more)  # type: ignore[arg-type]
+    return StageCall(name, act, after=after)
 
 
 def broken(name: str, before: Callable[[], object] = lambda: None) -> StageCall:

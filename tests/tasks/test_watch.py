@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tasks.iso.distros import Family
 from tasks.reread import WRITES
 from tasks.watch import BOUNDS, OFF_SECONDS, Bounds, Sight, Watch
 
@@ -184,6 +185,8 @@ def test_an_installation_that_goes_on_is_neither_stuck_nor_a_loop(steps: list[in
 
 
 @given(st.sampled_from(sorted(BOUNDS, key=str)))
-def test_an_installer_is_given_up_as_stuck_long_before_its_time_is_over(family: str) -> None:
-    bounds = BOUNDS[family]  # type: ignore[index]
+def test_an_installer_is_given_up_as_stuck_long_before_its_time_is_over(
+    family: Family | None,
+) -> None:
+    bounds = BOUNDS[family]
     assert bounds.quiet * 3 <= bounds.total or family is None

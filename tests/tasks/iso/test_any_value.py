@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
 from pykickstart.constants import SELINUX_DISABLED, SELINUX_ENFORCING, SELINUX_PERMISSIVE
 
-from blocks.manifest.guest import Guest
+from blocks.manifest.guest import Guest, Installation
 from blocks.manifest.kickstart import WITHOUT_SELINUX
 from tasks.iso.render import Rendered, RenderError, render
 
@@ -128,10 +128,14 @@ def rendered_or_refused(guest: Guest) -> Rendered | None:
     return None
 
 
+def installation(guest: Guest) -> Installation:
+    assert guest.install is not None
+    return guest.install.installation
+
+
 def common(rendered: Rendered, guest: Guest) -> None:
     """What the setup script must give back, in every family."""
-    assert guest.install is not None
-    inst = guest.install.installation
+    inst = installation(guest)
     files = puts(rendered)
     written = [text.splitlines() for path, _, text in files if path.endswith("authorized_keys")]
     accounts = (inst.root_ssh_keys, *(user.ssh_keys for user in inst.users))
@@ -159,7 +163,7 @@ def test_anaconda_gives_every_value_back(distro: str, data: st.DataObject) -> No
     rendered = rendered_or_refused(guest)
     if rendered is None:
         return
-    inst = guest.source.installation  # type: ignore[union-attr]
+    inst = installation(guest)
 
     handler = kickstart(rendered)
 
@@ -196,7 +200,7 @@ def test_subiquity_gives_every_value_back(distro: str, data: st.DataObject) -> N
     rendered = rendered_or_refused(guest)
     if rendered is None:
         return
-    inst = guest.source.installation  # type: ignore[union-attr]
+    inst = installation(guest)
 
     config = autoinstall(rendered)
 
@@ -217,7 +221,7 @@ def test_debians_installer_gives_every_value_back(distro: str, data: st.DataObje
     rendered = rendered_or_refused(guest)
     if rendered is None:
         return
-    inst = guest.source.installation  # type: ignore[union-attr]
+    inst = installation(guest)
 
     answers = preseed(rendered)
 
@@ -240,7 +244,7 @@ def test_autoyast_gives_every_value_back(distro: str, data: st.DataObject) -> No
     rendered = rendered_or_refused(guest)
     if rendered is None:
         return
-    inst = guest.source.installation  # type: ignore[union-attr]
+    inst = installation(guest)
 
     root = profile(rendered)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tasks.iso import iso9660
+from tasks.iso.distros import Family
 from tasks.iso.menus import KERNEL_ARGS
 from tasks.iso.remaster import IsoError, remaster, remaster_key, remaster_name, sha256_of
 
@@ -121,10 +122,10 @@ def test_suse_installs_where_it_would_boot_the_disk_and_nothing_else_changes(
 @pytest.mark.skipif(not shutil.which("grub-script-check"), reason="grub-common is not installed")
 @pytest.mark.parametrize("family", ["subiquity", "debian-installer"])
 def test_grub_accepts_the_rewritten_menu(
-    family: str, ubuntu_iso: Path, debian_iso: Path, tmp_path: Path
+    family: Family, ubuntu_iso: Path, debian_iso: Path, tmp_path: Path
 ) -> None:
     source = ubuntu_iso if family == "subiquity" else debian_iso
-    made = remaster(source, tmp_path / "new.iso", family)  # type: ignore[arg-type]
+    made = remaster(source, tmp_path / "new.iso", family)
     menu = tmp_path / "grub.cfg"
     menu.write_bytes(content(made.path, "boot/grub/grub.cfg"))
 
@@ -135,10 +136,10 @@ def test_grub_accepts_the_rewritten_menu(
 
 @pytest.mark.parametrize("family", ["subiquity", "debian-installer"])
 def test_boot_entries_and_loaders_are_byte_for_byte_the_same(
-    family: str, ubuntu_iso: Path, debian_iso: Path, tmp_path: Path
+    family: Family, ubuntu_iso: Path, debian_iso: Path, tmp_path: Path
 ) -> None:
     source = ubuntu_iso if family == "subiquity" else debian_iso
-    made = remaster(source, tmp_path / "new.iso", family)  # type: ignore[arg-type]
+    made = remaster(source, tmp_path / "new.iso", family)
 
     before, after = (xorriso(iso, "-report_el_torito", "plain") for iso in (source, made.path))
 
@@ -151,10 +152,10 @@ def test_boot_entries_and_loaders_are_byte_for_byte_the_same(
 
 @pytest.mark.parametrize("family", ["subiquity", "debian-installer"])
 def test_every_other_file_is_where_it_was(
-    family: str, ubuntu_iso: Path, debian_iso: Path, tmp_path: Path
+    family: Family, ubuntu_iso: Path, debian_iso: Path, tmp_path: Path
 ) -> None:
     source = ubuntu_iso if family == "subiquity" else debian_iso
-    made = remaster(source, tmp_path / "new.iso", family)  # type: ignore[arg-type]
+    made = remaster(source, tmp_path / "new.iso", family)
 
     found = names(source)
 
@@ -192,10 +193,10 @@ def test_a_menu_that_fits_does_not_make_the_image_longer(ubuntu_iso: Path, tmp_p
 
 @pytest.mark.parametrize("family", ["subiquity", "debian-installer"])
 def test_the_list_of_checksums_holds_for_the_new_menus(
-    family: str, ubuntu_iso: Path, debian_iso: Path, tmp_path: Path
+    family: Family, ubuntu_iso: Path, debian_iso: Path, tmp_path: Path
 ) -> None:
     source = ubuntu_iso if family == "subiquity" else debian_iso
-    made = remaster(source, tmp_path / "new.iso", family)  # type: ignore[arg-type]
+    made = remaster(source, tmp_path / "new.iso", family)
 
     lines = content(made.path, "md5sum.txt").decode().splitlines()
 

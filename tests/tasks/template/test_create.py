@@ -35,7 +35,9 @@ def test_the_machine_is_made_with_its_mark_in_one_call(place: Place) -> None:
     assert live["description"] == marked(mark, "by hand\nat night")
     assert (live["name"], live["tags"], live["memory"]) == (golden.name, "golden", "1024")
     assert (live["serial0"], live["agent"]) == ("socket", "enabled=1")
-    assert not read_mark(live["description"]).ready  # type: ignore[union-attr]
+    found = read_mark(live["description"])
+    assert found is not None
+    assert not found.ready
 
 
 def test_disks_firmware_volumes_and_devices_are_left_to_the_next_stage(place: Place) -> None:

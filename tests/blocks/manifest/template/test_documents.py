@@ -9,6 +9,7 @@ import yaml  # type: ignore[import-untyped]  # cloud-init's reader; its stubs ar
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from blocks.manifest.faults import Fault
 from blocks.manifest.guest import CloudInit
 from blocks.manifest.template.texts import expand_documents
 from blocks.manifest.tree import Item
@@ -129,7 +130,8 @@ def _item(value: object) -> Item:
         return Item({key: _item(each) for key, each in value.items()}, here, 1, "x")
     if isinstance(value, list):
         return Item([_item(each) for each in value], here, 1, "x")
-    return Item(value, here, 1, "x")  # type: ignore[arg-type]
+    assert value is None or isinstance(value, str | int | float)
+    return Item(value, here, 1, "x")
 
 
 def _without_null(value: object) -> object:
@@ -144,9 +146,9 @@ def _without_null(value: object) -> object:
 @given(st.dictionaries(st.text("abcxyz_", min_size=1, max_size=5), _values, min_size=1, max_size=3))
 def test_a_mapping_comes_back_from_its_document_unchanged(mapping: dict[str, object]) -> None:
     part = Item({"user_data": _item(mapping)}, Path("t.yaml"), 1, "c")
-    faults: list[object] = []
+    faults: list[Fault] = []
 
-    expand_documents(part, faults, [])  # type: ignore[arg-type]
+    expand_documents(part, faults, [])
 
     text = part.text("user_data")
     assert faults == []
