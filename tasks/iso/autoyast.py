@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tasks.iso import checks
+from tasks.iso import zypp
 from tasks.iso.checks import RenderError
 from tasks.iso.facts import Facts
 from tasks.iso.templating import render
@@ -50,7 +50,7 @@ def files(facts: Facts) -> dict[str, str]:
     base += ["firewalld"] if facts.installation.firewall else []
     wanted = [p for p in facts.installation.packages if not p.startswith("pattern:")]
     patterns = [p.removeprefix("pattern:") for p in facts.installation.packages if p not in wanted]
-    setup = render("autoyast/setup.sh.j2", f=facts, repositories=_repositories(facts))
+    setup = render("autoyast/setup.sh.j2", f=facts, repositories=zypp.repositories(facts))
     return {
         "autoinst.xml": render(
             "autoyast/autoinst.xml.j2",
@@ -65,25 +65,3 @@ def files(facts: Facts) -> dict[str, str]:
             done=render("autoyast/done.sh.j2", f=facts),
         )
     }
-
-
-def _repositories(facts: Facts) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for index, repo in enumerate(facts.repositories):
-        key = f"installation.repositories[{index}]"
-        if repo.cost is not None:
-            raise RenderError(f"{key}.cost", "zypper has no cost; only the RHEL family does")
-        field, value = (
-            ("baseurl", repo.baseurl) if repo.baseurl else ("mirrorlist", repo.mirrorlist)
-        )
-        checks.url(f"{key}.{field}", value or "")
-        found[repo.name] = "\n".join(
-            (
-                f"[{repo.name}]",
-                f"name={repo.name}",
-                "enabled=1",
-                "autorefresh=1",
-                f"{field}={value}",
-            )
-        )
-    return found

@@ -1,0 +1,30 @@
+"""Repositories of zypper: files that the setup script puts into ``/etc/zypp/repos.d``."""
+
+from __future__ import annotations
+
+from tasks.iso import checks
+from tasks.iso.checks import RenderError
+from tasks.iso.facts import Facts
+
+
+def repositories(facts: Facts) -> dict[str, str]:
+    """``.repo`` files, by the name of the repository. Raises RenderError for a cost."""
+    found: dict[str, str] = {}
+    for index, repo in enumerate(facts.repositories):
+        key = f"installation.repositories[{index}]"
+        if repo.cost is not None:
+            raise RenderError(f"{key}.cost", "zypper has no cost; only the RHEL family does")
+        field, value = (
+            ("baseurl", repo.baseurl) if repo.baseurl else ("mirrorlist", repo.mirrorlist)
+        )
+        checks.url(f"{key}.{field}", value or "")
+        found[repo.name] = "\n".join(
+            (
+                f"[{repo.name}]",
+                f"name={repo.name}",
+                "enabled=1",
+                "autorefresh=1",
+                f"{field}={value}",
+            )
+        )
+    return found
