@@ -21,7 +21,7 @@ from blocks.model import Model
 from blocks.paths import cache_dir
 from blocks.proxmox.client import Client, api_path
 from blocks.proxmox.errors import ProxmoxError
-from blocks.proxmox.inventory import Inventory, read_inventory
+from blocks.proxmox.inventory import Inventory, permissions, read_inventory
 from tasks.found import FoundGuest, Looked, look
 from tasks.image.origin import digest_of, plain_name, stem
 from tasks.iso.build import parse_seed_name
@@ -35,6 +35,7 @@ _IMAGE: Final = re.compile(
 )
 _CACHED: Final = re.compile(r"(?:[0-9a-f]{64}|[0-9a-f]{128})\.(?:image|disk)")
 _DAY: Final = 24 * 3600.0
+_GUESTS: Final = "/vms"
 
 
 class Cached(Model):
@@ -88,12 +89,13 @@ def wanted_by(environment: Environment) -> Wanted | None:
 def list_cached(client: Client, wanted: Sequence[Wanted]) -> tuple[Cached, ...]:
     """Every cached file on the cluster's storages and on this machine, with who needs it.
 
-    One call, one for each guest and one for each storage that takes images or ISOs. Raises
+    Three calls, one for each guest and one for each storage that takes images or ISOs. Raises
     ProxmoxError.
     """
     inventory = read_inventory(client)
     looked = look(client, inventory)
-    rows = tuple(_on_storages(client, inventory, looked, wanted))
+    # Read after the guests: what a right that is taken away meanwhile hides is then told of.
+    rows = tuple(_on_storages(client, inventory, looked, wanted, _blind(client)))
     return (*rows, *_on_this_machine(wanted))
 
 
@@ -118,8 +120,22 @@ def remove_cached(client: Client, cached: Cached) -> bool:
     return True
 
 
+def _blind(client: Client) -> tuple[str, ...]:
+    """What keeps everything where guests may be hidden: their list is cut by the caller's rights.
+
+    Two calls.
+    """
+    if permissions(client, _GUESTS).by_path[_GUESTS].get("VM.Audit"):
+        return ()
+    return (f"perhaps a guest that this caller may not see: it lacks VM.Audit on {_GUESTS}",)
+
+
 def _on_storages(
-    client: Client, inventory: Inventory, looked: Looked, wanted: Sequence[Wanted]
+    client: Client,
+    inventory: Inventory,
+    looked: Looked,
+    wanted: Sequence[Wanted],
+    blind: tuple[str, ...],
 ) -> Iterator[Cached]:
     online = {node.name for node in inventory.nodes if node.online}
     seen: set[tuple[str, str]] = set()
@@ -138,7 +154,7 @@ def _on_storages(
                 continue
             volid = str(volume["volid"])
             needed = [f"VM {g.vmid} on {g.node} cannot be read" for g in hidden]
-            needed += _users(volid, kind, looked.guests, wanted)
+            needed += [*_users(volid, kind, looked.guests, wanted), *blind]
             yield Cached(
                 kind=kind,
                 name=volid,
@@ -166,15 +182,16 @@ def _users(
     volid: str, kind: Kind, guests: Sequence[FoundGuest], wanted: Sequence[Wanted]
 ) -> Iterator[str]:
     name = volid.rpartition("/")[2]
-    yield from (f"{guest} names it" for guest in guests if _names(guest, volid))
+    yield from (f"{guest} names it" for guest in guests if _names(guest, name))
     if kind == "image":
         yield from _image_users(name, guests, wanted)
     if kind == "seed":
         yield from _seed_users(name, guests, wanted)
 
 
-def _names(guest: FoundGuest, volid: str) -> bool:
-    return any(volid in str(value) for value in guest.live.config.values())
+def _names(guest: FoundGuest, name: str) -> bool:
+    """Whether it names a file of that name: two storages may be one folder of a node."""
+    return any(name in str(value) for value in guest.live.config.values())
 
 
 def _image_users(
