@@ -47,6 +47,9 @@ BOUNDS: dict[Family | None, Bounds] = {
     # Its second stage installs the last packages in the first boot, with SSH and agent up already,
     # and may restart the installed system once more.
     "autoyast": Bounds(total=60 * 60, quiet=15 * 60, restarts=3, marker=20 * 60),
+    # Its last script runs in the first boot, which starts with SELinux's labels and, where there
+    # were many to write, with a restart.
+    "agama": Bounds(total=60 * 60, quiet=10 * 60, restarts=3, marker=20 * 60),
     None: Bounds(total=10 * 60, quiet=float("inf")),
 }
 

@@ -29,6 +29,9 @@ Distro = Literal[
     "debian13",
     "sles15",
     "leap15",
+    "sles16",
+    "leap16",
+    "leap161",
 ]
 
 # The families whose installers set SELinux up are all others.

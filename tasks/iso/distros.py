@@ -6,7 +6,7 @@ from typing import Literal
 
 from blocks.model import Model
 
-Family = Literal["anaconda", "subiquity", "debian-installer", "autoyast"]
+Family = Literal["anaconda", "subiquity", "debian-installer", "autoyast", "agama"]
 Stack = Literal["networkmanager", "netplan", "ifupdown", "wicked"]
 
 
@@ -94,6 +94,20 @@ def _suse(name: str, title: str) -> Distro:
     )
 
 
+def _agama(name: str, title: str, release: str) -> Distro:
+    return Distro(
+        name=name,
+        title=title,
+        family="agama",
+        release=release,
+        label="OEMDRV",
+        files=("autoinst.json",),
+        stack="networkmanager",
+        sudo_group="wheel",
+        remaster=True,
+    )
+
+
 _EL = {
     "oraclelinux": "Oracle Linux",
     "rhel": "Red Hat Enterprise Linux",
@@ -117,6 +131,9 @@ DISTROS: dict[str, Distro] = {
         _debian("13"),
         _suse("sles15", "SUSE Linux Enterprise Server 15"),
         _suse("leap15", "openSUSE Leap 15"),
+        _agama("sles16", "SUSE Linux Enterprise Server 16", "16"),
+        _agama("leap16", "openSUSE Leap 16.0", "16.0"),
+        _agama("leap161", "openSUSE Leap 16.1", "16.1"),
     )
 }
 

@@ -84,6 +84,7 @@ def _package(key: str, value: str, which: Distro) -> None:
         "subiquity": rf"{word}\^?",
         "debian-installer": rf"{word}\^?",
         "autoyast": rf"(?:pattern:)?{word}",
+        "agama": rf"(?:pattern:)?{word}",
     }[which.family]
     post = key.startswith("installation.packages_post")
     if re.fullmatch(pattern, value) is None or (post and value.startswith(("-", "pattern:"))):

@@ -37,6 +37,8 @@ KERNEL_ARGS: dict[Family, tuple[str, ...]] = {
     ),
     # linuxrc looks for the seed by itself, once it is started.
     "autoyast": (),
+    # Agama looks for a volume OEMDRV itself.
+    "agama": (),
 }
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./:=,+@-]+")
@@ -59,7 +61,7 @@ def loader_of(path: str) -> Loader | None:
     folders = parts.parts[:-1]
     if parts.stem in {"isolinux", "syslinux"} or {"isolinux", "syslinux"} & {*folders}:
         return "isolinux"
-    return "grub" if "grub" in folders or "efi" in folders else None
+    return "grub" if {"grub", "grub2", "efi"} & {*folders} else None
 
 
 def rewrite(text: str, loader: Loader, family: Family, args: tuple[str, ...]) -> str:
@@ -77,6 +79,8 @@ def boots_installer(text: str, loader: Loader) -> bool:
 def _grub(text: str, family: Family, args: tuple[str, ...]) -> str:
     if family == "autoyast":
         return _installer_chosen(text)
+    if family == "agama":
+        return _installer_chosen_last(text)
     added = " ".join(_grub_word(word) for word in args)
     lines = _each_line(text, lambda line: _grub_line(line, family, added))
     body = "".join(lines)
@@ -93,20 +97,34 @@ def _installer_chosen(text: str) -> str:
 
     Set right before the entries, since menus set default and time-out in more than one way.
     """
+    chosen = _choice(text)
     lines = text.splitlines(keepends=True)
-    title, first = None, None
-    for at, line in enumerate(lines):
-        if (found := _TITLE.match(line)) is not None:
-            title = found["title"]
-            first = at if first is None else first
-        elif _GRUB_KERNEL.match(line) and title is not None:
-            break
-    else:
-        return text
-    chosen = [f"set default={title}\n", "set timeout=1\n"]
-    if first is None or lines[max(0, first - 2) : first] == chosen:
+    first = next((at for at, line in enumerate(lines) if _TITLE.match(line)), 0)
+    if not chosen or lines[max(0, first - 2) : first] == chosen:
         return text
     return "".join([*lines[:first], *chosen, *lines[first:]])
+
+
+def _installer_chosen_last(text: str) -> str:
+    """The same, said at the very end.
+
+    The first entries of Agama's menu stand inside conditions, which do not hold for all firmware.
+    GRUB reads the whole menu before it looks for the default.
+    """
+    chosen = "".join(_choice(text))
+    body = text if text.endswith("\n") else f"{text}\n"
+    return text if not chosen or body.endswith(chosen) else body + chosen
+
+
+def _choice(text: str) -> list[str]:
+    """The lines that choose the first entry that boots an installer; none if there is none."""
+    title = None
+    for line in text.splitlines():
+        if (found := _TITLE.match(line)) is not None:
+            title = found["title"]
+        elif _GRUB_KERNEL.match(line) and title is not None:
+            return [f"set default={title}\n", "set timeout=1\n"]
+    return []
 
 
 def _grub_line(line: str, family: Family, added: str) -> str:

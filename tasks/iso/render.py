@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from blocks.manifest.guest import Guest
-from tasks.iso import anaconda, autoyast, debian, subiquity
+from tasks.iso import agama, anaconda, autoyast, debian, subiquity
 from tasks.iso.checks import RenderError
 from tasks.iso.distros import Distro, Family
 from tasks.iso.facts import Facts
@@ -20,6 +20,7 @@ _FAMILIES: dict[Family, Callable[[Facts], dict[str, str]]] = {
     "subiquity": subiquity.files,
     "debian-installer": debian.files,
     "autoyast": autoyast.files,
+    "agama": agama.files,
 }
 _UNKNOWN = "0" * 64
 

@@ -99,6 +99,31 @@ menuentry 'Rescue System' --class os {
 }
 """
 
+AGAMA_GRUB = """\
+# Agama generated grub2 config file
+set default=0
+if [ -n "$extra_cmdline" ]; then
+  submenu "Bootable snapshot $snapshot_num" {
+    menuentry "If OK, run snapper rollback and reboot." { true; }
+  }
+fi
+set timeout=60
+set timeout_style=menu
+if [ "${grub_platform}" != "efi" ]; then
+  menuentry "Boot from Hard Disk" --class os {
+    exit
+  }
+fi
+menuentry "Install SUSE SLE 16 (x86_64)" --class os --unrestricted {
+    linux ($root)/boot/x86_64/loader/linux ${extra_cmdline} ${isoboot} splash=silent
+    initrd ($root)/boot/x86_64/loader/initrd
+}
+menuentry "Rescue System" --class os --unrestricted {
+    linux ($root)/boot/x86_64/loader/linux ${extra_cmdline} systemd.unit=multi-user.target
+    initrd ($root)/boot/x86_64/loader/initrd
+}
+"""
+
 
 def ubuntu(folder: Path) -> Path:
     return _image(
@@ -136,6 +161,20 @@ def suse(folder: Path) -> Path:
             "boot/x86_64/loader/isolinux.cfg": SUSE_ISOLINUX,
             "boot/x86_64/loader/linux": "kernel",
             "EFI/BOOT/grub.cfg": SUSE_GRUB,
+        },
+    )
+
+
+def agama_medium(folder: Path) -> Path:
+    """The menu is one for both firmwares; that of UEFI's own folder only leads to it."""
+    return _image(
+        folder,
+        "Install-SUSE-SLE-16-x86_64",
+        {
+            "boot/grub2/grub.cfg": AGAMA_GRUB,
+            "boot/x86_64/loader/linux": "kernel",
+            "EFI/BOOT/grub.cfg": "search --file --set=root /boot/id\n"
+            "set prefix=($root)/boot/grub2\nconfigfile ($root)/boot/grub2/grub.cfg\n",
         },
     )
 

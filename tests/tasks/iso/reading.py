@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -38,6 +39,11 @@ def profile(rendered: Rendered) -> ET.Element:
     return ET.fromstring(rendered.files["autoinst.xml"])
 
 
+def agama(rendered: Rendered) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(rendered.files["autoinst.json"])
+    return found
+
+
 def preseed(rendered: Rendered) -> dict[str, str]:
     answers = {}
     for line in rendered.files["preseed.cfg"].splitlines():
@@ -56,6 +62,9 @@ def setup(rendered: Rendered) -> str:
     if family == "autoyast":
         scripts = profile(rendered).findall("y:scripts/*/y:script/y:source", NS)
         return "".join(source.text or "" for source in scripts)
+    if family == "agama":
+        scripts = agama(rendered)["scripts"]
+        return "".join(one["content"] for one in (*scripts["post"], *scripts["init"]))
     return rendered.files["setup.sh"]
 
 

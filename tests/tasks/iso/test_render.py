@@ -375,5 +375,5 @@ def test_pykickstart_accepts_the_kickstart_of_its_release_without_a_warning(dist
 def test_every_template_is_in_a_package_so_that_a_wheel_holds_it() -> None:
     folders = {path.parent for path in Path(templating.__file__).parent.rglob("*.j2")}
 
-    assert len(folders) == 5
+    assert len(folders) == 6
     assert all((folder / "__init__.py").exists() for folder in folders)
