@@ -189,11 +189,12 @@ def remove_seeds(
     """Delete the run's seeds, but for those of guests that stay. Returns volumes, notes, errors.
 
     A seed that a guest without a mark has in a drive stays, too, and is told of. All generations of
-    a template have one label: what is in the drive of none is that of one that goes.
+    a template have one label: what is in the drive of none is that of one that goes, unless another
+    run has an unfinished one, and may be about to put it there.
     """
     notes: list[str] = []
     errors: list[str] = []
-    labels = {mark.guest for guest in of_environment(stays, env) if (mark := guest.mark)}
+    labels = _labels(stays, env)
     seeds: list[str] = []
     for seed in found:
         volid = seed.volume.volid
@@ -202,7 +203,7 @@ def remove_seeds(
         if strangers:
             notes.append(f"{volid} stays: {strangers[0]} has it in a drive, and carries no mark")
         label = seed.name.guest
-        if strangers or (label in labels and (holders or label != TEMPLATE)):
+        if strangers or label in labels or (label == TEMPLATE and holders):
             continue
         try:
             delete_seed(client, seed)
@@ -225,12 +226,11 @@ def remove_snippets(
 
     One that any guest which stays is told by is never deleted.
     """
-    labels = {mark.guest for guest in of_environment(stays, env) if (mark := guest.mark)}
+    labels = _labels(stays, env)
     gone: list[str] = []
     errors: list[str] = []
     for snippet in found:
-        label = snippet.name.guest
-        if _told_by(snippet, stays) or (label in labels and label != TEMPLATE):
+        if _told_by(snippet, stays) or snippet.name.guest in labels:
             continue
         try:
             delete_snippet(client, snippet)
@@ -332,6 +332,15 @@ def _config_of(client: Client, entry: Entry) -> str:
     """Path of the guest's configuration, on whichever node it is now. Raises NotFound."""
     row = find_guest(client, entry.vmid)
     return f"{guest_path(row.kind, row.node, row.vmid)}/config"
+
+
+def _labels(stays: tuple[FoundGuest, ...], env: str) -> frozenset[str]:
+    """Guests of the environment whose files stay, whether they use them yet or not.
+
+    Of templates only an unfinished one: all generations have one label.
+    """
+    marks = [mark for guest in of_environment(stays, env) if (mark := guest.mark)]
+    return frozenset(mark.guest for mark in marks if mark.guest != TEMPLATE or not mark.ready)
 
 
 def _told_by(snippet: FoundSnippet, guests: Sequence[FoundGuest]) -> bool:

@@ -262,6 +262,24 @@ def test_a_rollback_that_read_before_a_run_took_over_loses_against_it(
     assert run_of(golden) == OTHER_RUN
 
 
+def test_a_rollback_leaves_the_seed_that_the_run_which_took_over_is_about_to_attach(
+    golden: Golden, document: dict[str, Any]
+) -> None:
+    document["spec"]["cloud_init"] |= {"method": "seed", "storage": "local"}
+    with late(golden, document) as here:
+        guest = here.guest(TEMPLATE)
+        slot = guest.cloud_init.slot if guest.cloud_init else ""
+        here.client.put(f"/nodes/pve1/qemu/{golden.vmid}/config", delete=slot)
+        take_over(here, guest, here.require(guest))
+        there = volumes(golden)
+
+        undone = undo(here, RUN)
+
+    assert undone.errors == ()
+    assert [name for name in there if name.endswith(".iso")] != []
+    assert volumes(golden) == there
+
+
 def test_of_two_runs_that_take_over_at_once_one_wins(
     golden: Golden, document: dict[str, Any]
 ) -> None:
