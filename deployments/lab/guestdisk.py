@@ -141,9 +141,13 @@ def _os_release(run: Run, mark: dict[str, Any]) -> str:
     medium = medium.rpartition("/")[2]
     family = str(mark.get("family") or "")
     ident = _IDS.get(family, family) or str(run.values.get("ostype") or "linux")
-    known = re.match(r"(rocky|oraclelinux|ubuntu|debian|sle|rhel|alma\w*|fedora)", medium.lower())
+    known = re.match(
+        r"(rocky|oraclelinux|ubuntu|debian|sle|leap|rhel|alma\w*|fedora)", medium.lower()
+    )
     if known:
-        ident = {"oraclelinux": "ol", "sle": "sles"}.get(known.group(1), known.group(1))
+        ident = {"oraclelinux": "ol", "sle": "sles", "leap": "opensuse-leap"}.get(
+            known.group(1), known.group(1)
+        )
     version = re.search(r"\d+(?:[.-]\d+)*", medium)
     number = version.group().replace("-", ".") if version else "1"
     name = _NAMES.get(family, ident.capitalize())

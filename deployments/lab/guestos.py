@@ -370,7 +370,7 @@ class GuestLife:
     def _begin_install(self, run: Run, iso_name: str) -> None:
         guestio.count(run.counted, run.device, read=guestio.INSTALLER_LOADED)
         found = self._seed_answers(run, iso_name)
-        if found is None or bootmenus.asks(found[0].family, self._menu(run)):
+        if found is None or bootmenus.asks(found[0].family, self._menu(run, found[0].family)):
             self._enter(run, WAIT, "installer waits for somebody to answer")
             return
         answers, setup = found
@@ -378,11 +378,11 @@ class GuestLife:
         run.answers = answers.to_dict() | {"iso": iso_name, "setup": kept}
         self._enter(run, INSTALL)
 
-    def _menu(self, run: Run) -> str | None:
+    def _menu(self, run: Run, family: str) -> str | None:
         """The GRUB menu of the ISO that the machine was booted from."""
         drive = next(d for d in drives(run.values) if d.key == run.device)
         storage, volume = self._lab.storages.volume(drive.file, run.node)
-        return read_file(storage.file(run.node, volume), bootmenus.GRUB)
+        return read_file(storage.file(run.node, volume), bootmenus.menu_path(family))
 
     def _seed_answers(self, run: Run, iso_name: str) -> tuple[SeedAnswers, dict[str, Any]] | None:
         """What the seed says, and what it has done inside the installed system."""

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from deployments.lab import images
 from deployments.lab.access import ROOT, Access, AclEntry, Pool
-from deployments.lab.bootmenus import GRUB, MENUS, REWRITTEN
+from deployments.lab.bootmenus import MENUS, REWRITTEN, menu_path
 from deployments.lab.cluster import (
     CREATION_QEMU,
     Bridge,
@@ -42,6 +42,8 @@ INSTALL_ISOS = (
     "debian-13.1.0-amd64-netinst.iso",
     "debian-12.11.0-amd64-netinst.iso",
     "SLE-15-SP7-Full-x86_64-GM-Media1.iso",
+    "SLES-16.0-Full-x86_64-GM.install.iso",
+    "SLES-16.0-Full-x86_64-GM.install.proxflow-3f60c2a8d915.iso",
     "rhel-9.6-x86_64-dvd.iso",
 )
 REALMS = [
@@ -327,8 +329,9 @@ def _default_isos(lab: Lab) -> None:
                 continue
             if first is None or first.name != name:
                 menus = REWRITTEN if ".proxflow-" in name else MENUS
-                menu = menus.get(installer_family(name) or "")
-                files = {"README": f"{name}\n", **({GRUB: menu} if menu else {})}
+                family = installer_family(name) or ""
+                menu = {menu_path(family): menus[family]} if family in menus else {}
+                files = {"README": f"{name}\n", **menu}
                 make_iso(target, name.partition(".")[0][:16].upper(), files)
                 first = target
             else:

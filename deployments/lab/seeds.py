@@ -1,12 +1,13 @@
 """Reading installers' answer files: host name, addresses of each card, how the install ends.
 
 The lab understands what decides whether a guest can be reached: kickstart ``network`` lines,
-netplan, preseed, AutoYaST, and the files that late scripts write (:mod:`.netscripts`).
+netplan, preseed, AutoYaST, Agama, and the files that late scripts write (:mod:`.netscripts`).
 """
 
 from __future__ import annotations
 
 import ipaddress
+import json
 import re
 import shlex
 import xml.etree.ElementTree as ET
@@ -20,11 +21,13 @@ SEED_FILES: dict[str, str] = {
     "user-data": "ubuntu",
     "preseed.cfg": "debian",
     "autoinst.xml": "suse",
+    "autoinst.json": "agama",
 }
 _FAMILIES = (
     ("redhat", r"rhel|rocky|alma|oracle|centos|fedora|^ol\d"),
     ("ubuntu", r"ubuntu"),
     ("debian", r"debian"),
+    ("agama", r"^sles-16|leap-16|agama"),
     ("suse", r"^sle|suse|^sles"),
 )
 _MAC = re.compile(r"(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}")
@@ -75,6 +78,8 @@ def parse_seed(name: str, files: dict[str, str]) -> SeedAnswers:
     if name == "preseed.cfg":
         scripts = [body for other, body in sorted(files.items()) if other.endswith(".sh")]
         return parse_preseed(text, "\n".join(scripts))
+    if name == "autoinst.json":
+        return parse_agama(text)
     return parse_autoyast(text)
 
 
@@ -220,7 +225,7 @@ def read_netplan(answers: SeedAnswers, document: dict[str, Any]) -> None:
         answers.put(mac, None if mac else card.get("name"), [a for a in fixed if a], dhcp)
 
 
-# -- preseed and AutoYaST ------------------------------------------------------------------------
+# -- preseed, AutoYaST, Agama --------------------------------------------------------------------
 
 
 def parse_preseed(text: str, setup: str = "") -> SeedAnswers:
@@ -277,3 +282,33 @@ def parse_autoyast(text: str) -> SeedAnswers:
     if root.findtext(".//mode/final_halt") == "true" or root.findtext(".//mode/halt") == "true":
         answers.finish = "poweroff"
     return answers
+
+
+def parse_agama(text: str) -> SeedAnswers:
+    """Agama: ``network.connections``, and the files that its scripts write."""
+    answers = SeedAnswers("agama")
+    profile = read_json(text)
+    answers.hostname = (profile.get("hostname") or {}).get("static")
+    for card in (profile.get("network") or {}).get("connections") or []:
+        mac = card.get("macAddress")
+        fixed = [a for a in (_with_prefix(one, None) for one in card.get("addresses") or []) if a]
+        dhcp = card.get("method4", "disabled" if fixed else "auto") == "auto"
+        answers.put(mac, None if mac else card.get("interface"), fixed, dhcp)
+    _read_scripts(answers, *agama_scripts(profile))
+    return answers
+
+
+def read_json(text: str) -> dict[str, Any]:
+    """A JSON document that is a mapping; an empty one where the text is something else."""
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError:
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def agama_scripts(profile: dict[str, Any]) -> list[str]:
+    """What runs in the installed system: before the restart, then in the first boot."""
+    scripts = profile.get("scripts") or {}
+    found = [*(scripts.get("post") or []), *(scripts.get("init") or [])]
+    return [str(one.get("content") or one.get("body") or "") for one in found]

@@ -28,6 +28,8 @@ def setup_of(name: str, files: dict[str, str]) -> dict[str, Any]:
         _autoinstall(text, setup)
     elif name == "preseed.cfg":
         _preseed_accounts(text, setup)
+    elif name == "autoinst.json":
+        _agama(text, setup)
     else:
         _autoyast(text, setup)
     setup["scripts"] += [body for other, body in sorted(files.items()) if other.endswith(".sh")]
@@ -100,3 +102,18 @@ def _autoyast(text: str, setup: dict[str, Any]) -> None:
             crypted = user.findtext("encrypted") == "true"
             setup["accounts"][name] = _stored(user.findtext("user_password") or "", crypted=crypted)
     setup["scripts"] += [source.text or "" for source in root.iter("source")]
+
+
+def _agama(text: str, setup: dict[str, Any]) -> None:
+    from deployments.lab.seeds import agama_scripts, read_json
+
+    profile = read_json(text)
+    root, user = (profile.get(kind) or {} for kind in ("root", "user"))
+    for name, account in (("root", root), (str(user.get("userName") or ""), user)):
+        if name and account:
+            given = str(account.get("password") or "")
+            crypted = account.get("hashedPassword") is True
+            setup["accounts"][name] = _stored(given, crypted=crypted)
+    if root.get("sshPublicKey"):
+        setup["keys"]["root"] = str(root["sshPublicKey"])
+    setup["scripts"] += agama_scripts(profile)

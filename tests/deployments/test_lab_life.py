@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,30 @@ def test_an_untouched_ubuntu_iso_asks_although_a_seed_is_there(
     start(client, 150)
 
     assert "waits for somebody" in eventually(lambda: life(client, 150).get("note"))
+
+
+@pytest.mark.parametrize(
+    ("medium", "vmid", "installs"),
+    [
+        ("SLES-16.0-Full-x86_64-GM.install.iso", 192, False),
+        ("SLES-16.0-Full-x86_64-GM.install.proxflow-3f60c2a8d915.iso", 193, True),
+    ],
+)
+def test_agamas_medium_boots_the_disk_unless_its_menu_says_otherwise(
+    client: Client, tmp_path: Path, medium: str, vmid: int, installs: bool
+) -> None:
+    card = {"id": "a", "macAddress": MAC.format(vmid), "addresses": [f"10.77.1.{vmid}/16"]}
+    profile = {"hostname": {"static": "new"}, "network": {"connections": [card]}}
+    iso = seed(client, tmp_path, f"s{vmid}.iso", "OEMDRV", {"autoinst.json": json.dumps(profile)})
+    drive = f"local:iso/{medium},media=cdrom"
+    create(client, vmid, ide2=drive, ide3=iso, boot="order=scsi0;ide2")
+
+    start(client, vmid)
+
+    if installs:
+        assert f"10.77.1.{vmid}" in eventually(lambda: addresses(client, vmid))
+    else:
+        assert "waits for somebody" in eventually(lambda: life(client, vmid).get("note"))
 
 
 def test_an_installation_is_seen_from_outside_by_the_counters_of_its_one_process(
