@@ -50,7 +50,7 @@ def test_list_without_a_file_names_every_distribution(capsys: pytest.CaptureFixt
     assert main(["list"]) == 0
 
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 21
+    assert len(lines) == 24
     assert any(line.startswith("debian12") and "preseed.cfg" in line for line in lines)
 
 

@@ -304,10 +304,10 @@ def test_a_system_is_marked_in_its_first_boot_if_setup_update_and_packages_went_
     set_up: bool, code: int, finished: bool, tmp_path: Path
 ) -> None:
     text = script("init", update_system=True, packages_post=("git",))
-    for place in ("/etc/proxflow-release", "/var/lib/proxflow-setup"):
+    for place in ("/etc/proxflow-release", "/root/.proxflow-setup"):
         text = text.replace(place, str(tmp_path / place.rpartition("/")[2]))
     if set_up:
-        (tmp_path / "proxflow-setup").touch()
+        (tmp_path / ".proxflow-setup").touch()
     calls = tmp_path / "calls"
     (tmp_path / "zypper").write_text(f'#!/bin/sh\necho "$@" >>{calls}\nexit {code}\n')
     (tmp_path / "zypper").chmod(0o755)
@@ -320,7 +320,7 @@ def test_a_system_is_marked_in_its_first_boot_if_setup_update_and_packages_went_
     )
 
     assert (tmp_path / "proxflow-release").exists() is finished
-    assert not (tmp_path / "proxflow-setup").exists()
+    assert not (tmp_path / ".proxflow-setup").exists()
     if finished:
         assert [line.split()[2:] for line in calls.read_text().splitlines()] == [
             ["update"],
@@ -331,7 +331,7 @@ def test_a_system_is_marked_in_its_first_boot_if_setup_update_and_packages_went_
 def test_the_setup_script_says_at_its_very_end_that_it_came_there() -> None:
     lines = [line for line in script("post").splitlines() if line]
 
-    assert lines[-1] == "touch /var/lib/proxflow-setup"
+    assert lines[-1] == "touch /root/.proxflow-setup"
     assert "set -eu" in lines
     assert "/etc/proxflow-release" not in "".join(lines)
 
