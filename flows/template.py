@@ -25,6 +25,7 @@ from flows.template_images import add_images
 from flows.template_jobs import template_jobs
 from flows.template_plan import plan_document, plan_lines, plan_markdown, planned_summary
 from flows.template_results import (
+    NOT_ASKED,
     StageLine,
     TemplateResult,
     machine_table,
@@ -402,9 +403,9 @@ def show_result(result: TemplateResult, *, manifest: str, cluster: str | None, j
 
 
 def _next_steps(result: TemplateResult, manifest: str, cluster: str | None) -> list[str]:
-    skipped = [line.name for line in result.stages if line.status == "skipped"]
+    left_out = {line.name for line in result.stages if line.detail == NOT_ASKED}
     steps = []
-    if "template" in skipped or ("clones" in skipped and not result.clones):
+    if left_out & {"template", "clones"}:
         steps.append(f"{command('template build', manifest, cluster)}  # the stages left out")
     steps.append(command("status", manifest, cluster))
     steps.append(command("verify", manifest, cluster))

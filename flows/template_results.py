@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Final, Literal
 
 from rich.markup import escape
 from rich.table import Table
@@ -19,6 +19,8 @@ from tasks.fleet import FleetResult, NodeResult
 from tasks.template.seen import Standing
 
 Status = Literal["done", "unchanged", "skipped", "failed", "cancelled"]
+NOT_ASKED: Final = "not asked for"
+"""Detail of a stage that was left out on purpose."""
 
 
 _KINDS = {"template": "green", "virtual machine": "dim", "not there": "dim"}
@@ -86,7 +88,7 @@ def template_result(
     lines = []
     for name in STAGES:
         if name not in chosen:
-            lines.append(StageLine(name=name, status="skipped", detail="not asked for"))
+            lines.append(StageLine(name=name, status="skipped", detail=NOT_ASKED))
         elif name == "preflight":
             lines.append(preflight)
         elif name == "clones":

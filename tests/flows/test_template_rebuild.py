@@ -143,3 +143,15 @@ def test_a_generation_without_its_clones_may_be_asked_for(
     run.good("template", "build", manifest, *RUN, "--rebuild", "--skip", "clones")
 
     assert len(generations(golden)) == 2
+
+
+def test_the_next_steps_after_a_build_name_left_out_stages_only_where_there_are_some(
+    golden: Golden, built: dict[str, Any], run: Commands
+) -> None:
+    manifest = golden.write(built)
+
+    whole = run.good("template", "build", manifest, "--yes", "--rebuild")
+    part = run.good("template", "build", manifest, "--yes", "--rebuild", "--skip", "clones")
+
+    assert "the stages left out" not in whole.text
+    assert "the stages left out" in part.text
