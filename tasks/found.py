@@ -44,8 +44,10 @@ class FoundGuest:
         return tuple(sorted(own_volumes(self)))
 
     def __str__(self) -> str:
-        """How messages name it."""
-        return f"VM {self.row.vmid} ({self.row.name}) on {self.row.node}"
+        """How messages name it. The cluster's list has no name of a guest that was just made."""
+        config = self.live.config
+        name = self.row.name or config.get("name") or config.get("hostname") or "unnamed"
+        return f"VM {self.row.vmid} ({name}) on {self.row.node}"
 
 
 @dataclass(frozen=True)
