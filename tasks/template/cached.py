@@ -7,6 +7,7 @@ environment, guest, checksum and run. What only begins like one is listed, and n
 from __future__ import annotations
 
 import re
+import stat
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -235,7 +236,13 @@ def _on_this_machine(wanted: Iterable[Wanted]) -> Iterator[Cached]:
     for path in sorted(folder.glob("*")):
         if not _CACHED.fullmatch(path.name):
             continue
-        about, env = path.stat(), users.get(path.stem)
+        try:
+            about = path.stat()
+        except OSError:  # another run has just renamed or deleted it
+            continue
+        if not stat.S_ISREG(about.st_mode):
+            continue
+        env = users.get(path.stem)
         yield Cached(
             kind="local",
             name=str(path),

@@ -15,6 +15,7 @@ from typing import Any, Final
 from blocks.manifest.guest import Guest
 from blocks.manifest.mark import Mark, marked
 from blocks.proxmox.errors import AlreadyExists
+from blocks.proxmox.inventory import permissions
 from tasks.atwork import has_ended, known_worker
 from tasks.errors import StageError
 from tasks.live import Live, config_path, unless_changed
@@ -58,10 +59,11 @@ def take_over(here: Session, guest: Guest, live: Live) -> Live:
 
 
 def refuse_busy(here: Session, guest: Guest, live: Live) -> None:
-    """Refuse an unfinished guest that another run is at work on. One call at most.
+    """Refuse an unfinished guest that another run is at work on. Three calls at most.
 
     Certain where the run is one of this machine, or where Prefect knows that it has ended; else it
-    is judged by the tasks on the guest. Raises StageError.
+    is judged by the tasks on the guest, and refused where this caller may not see those. Raises
+    StageError.
     """
     mark = live.mark
     if mark is None or mark.ready:
@@ -85,7 +87,7 @@ def refuse_busy(here: Session, guest: Guest, live: Live) -> None:
         return
     if has_ended(here.environment.name, mark.run):
         return
-    seen = _last_seen(here, guest, live)
+    seen = _last_seen(here, guest, live, mark)
     if time.time() - seen < QUIET:
         raise StageError(
             f"{_named(guest)} is being made by run {mark.run}, begun at "
@@ -106,13 +108,26 @@ def refuse_busy_guests(here: Session, guests: Iterable[Guest], lives: dict[str, 
             refuse_busy(here, guest, live)
 
 
-def _last_seen(here: Session, guest: Guest, live: Live) -> float:
+def _last_seen(here: Session, guest: Guest, live: Live, mark: Mark) -> float:
     """When something was last done to the guest, in seconds since 1970; now, if it is just now."""
     rows: list[dict[str, Any]] = here.client.get(
         f"/nodes/{guest.node}/tasks", vmid=guest.vmid, source="all"
     )
+    if not rows and not _sees_tasks_of_others(here, guest):
+        # The task that made the guest would be among one's own.
+        raise StageError(
+            f"{_named(guest)} is being made by run {mark.run} of another user, and whether "
+            f"that is at work cannot be seen: it takes Sys.Audit on /nodes/{guest.node}",
+            advice="let that run end, or take a token that has it; if it is dead, remove what it "
+            f"made by `{_rollback(here, mark)}`",
+        )
     times = [float(row["endtime"]) if row.get("endtime") else time.time() for row in rows]
     return max(times, default=float(created(live.config)))
+
+
+def _sees_tasks_of_others(here: Session, guest: Guest) -> bool:
+    path = f"/nodes/{guest.node}"
+    return "Sys.Audit" in permissions(here.client, path).by_path[path]
 
 
 def _named(guest: Guest) -> str:
