@@ -131,6 +131,7 @@ def wicked(rendered: Rendered) -> Found:
         ("debian12", ifupdown),
         ("debian13", ifupdown),
         ("sles15", wicked),
+        ("sles16", keyfiles),
     ],
 )
 @settings(phases=(Phase.explicit, Phase.generate), max_examples=25, deadline=None, derandomize=True)
@@ -219,6 +220,7 @@ def has_ipv4(nic: Nic) -> bool:
         ("debian12", resolver_servers),
         ("debian13", resolver_servers),
         ("sles15", profile_servers),
+        ("sles16", keyfile_servers),
     ],
 )
 @settings(phases=(Phase.explicit, Phase.generate), max_examples=40, deadline=None, derandomize=True)

@@ -15,7 +15,7 @@ from blocks.manifest.kickstart import WITHOUT_SELINUX
 from tasks.iso.render import Rendered, RenderError, render
 
 from .guests import HASH, KEY, nic, plain
-from .reading import NS, autoinstall, kickstart, preseed, profile, puts
+from .reading import NS, agama, autoinstall, kickstart, preseed, profile, puts, setup
 
 NASTY = (
     "%end",
@@ -257,3 +257,34 @@ def test_autoyast_gives_every_value_back(distro: str, data: st.DataObject) -> No
     assert post == list(inst.packages_post)
     servers = [node.text for node in root.findall(".//y:ntp_server/y:address", NS)]
     assert servers == list(inst.ntp_servers)
+
+
+@SETTINGS
+@pytest.mark.parametrize("distro", ["sles16", "leap161"])
+@given(data=st.data())
+def test_agama_gives_every_value_back(distro: str, data: st.DataObject) -> None:
+    guest = data.draw(guests(distro))
+    rendered = rendered_or_refused(guest)
+    if rendered is None:
+        return
+    inst = installation(guest)
+
+    told = agama(rendered)
+
+    common(rendered, guest)
+    assert told["localization"]["timezone"] == inst.timezone
+    assert told["localization"]["language"].partition(".")[0] == inst.lang.partition(".")[0]
+    assert told["hostname"]["static"] == inst.hostname
+    assert set(inst.packages) <= set(told["software"]["packages"])
+    extra = told["software"].get("extraRepositories", [])
+    assert [one["url"] for one in extra] == ([inst.install_url] if inst.install_url else [])
+    script = setup(rendered)
+    assert (f"/SELINUX={inst.selinux}/" in script) is (inst.selinux is not None)
+    servers = [text for path, _, text in puts(rendered) if path == "/etc/chrony.d/proxflow.conf"]
+    assert servers == (
+        ["\n".join(f"server {name} iburst" for name in inst.ntp_servers)]
+        if inst.ntp_servers
+        else []
+    )
+    installed = f"install{''.join(f' {name}' for name in inst.packages_post)} ||"
+    assert (installed in script) is bool(inst.packages_post)

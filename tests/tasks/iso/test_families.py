@@ -14,7 +14,7 @@ from .guests import DHCP_DNS, full, nic, plain
 from .reading import put_files, setup
 
 
-@pytest.mark.parametrize("distro", ["rocky9", "debian12"])
+@pytest.mark.parametrize("distro", ["rocky9", "debian12", "sles16"])
 def test_a_named_card_is_named_by_its_mac_in_the_initramfs_too(distro: str) -> None:
     rendered = render(full(distro), env="prod")
 
@@ -24,7 +24,7 @@ def test_a_named_card_is_named_by_its_mac_in_the_initramfs_too(distro: str) -> N
     assert "dracut --force" in setup(rendered) or "update-initramfs -u" in setup(rendered)
 
 
-@pytest.mark.parametrize("distro", ["rocky9", "ubuntu2404", "debian12", "sles15"])
+@pytest.mark.parametrize("distro", ["rocky9", "ubuntu2404", "debian12", "sles15", "sles16"])
 @pytest.mark.parametrize("console", [True, False])
 def test_the_serial_console_is_used_where_the_vm_has_one(distro: str, console: bool) -> None:
     guest = plain(distro).model_copy(update={"serial_console": console})
@@ -34,7 +34,7 @@ def test_the_serial_console_is_used_where_the_vm_has_one(distro: str, console: b
     assert ("console=ttyS0,115200" in text) is console
 
 
-@pytest.mark.parametrize("distro", ["rocky9", "ubuntu2404", "debian12", "sles15"])
+@pytest.mark.parametrize("distro", ["rocky9", "ubuntu2404", "debian12", "sles15", "sles16"])
 def test_name_servers_beside_dhcp_are_not_lost(distro: str) -> None:
     text = "".join(render(plain(distro, nics=(nic(0, DHCP_DNS),)), env="prod").files.values())
 
@@ -56,7 +56,7 @@ def test_selinux_is_refused_in_the_same_distributions_by_manifest_and_renderer(
 
 
 @pytest.mark.parametrize("label", ["db1", "db-1.prod", "x" * 63])
-@pytest.mark.parametrize("distro", ["rocky9", "debian12", "sles15"])
+@pytest.mark.parametrize("distro", ["rocky9", "debian12", "sles15", "sles16"])
 def test_the_volume_group_has_the_label_in_a_form_that_lvm_takes(distro: str, label: str) -> None:
     guest = plain(distro).model_copy(update={"label": label})
 

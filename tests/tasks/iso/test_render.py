@@ -225,7 +225,7 @@ def test_a_guest_without_a_network_card_still_installs(distro: str) -> None:
         ({"nics": (nic(0, name="a"), nic(1, name="a"))}, "nics[net1].name"),
     ],
 )
-@pytest.mark.parametrize("distro", ["rocky9", "ubuntu2404", "debian12", "sles15"])
+@pytest.mark.parametrize("distro", ["rocky9", "ubuntu2404", "debian12", "sles15", "sles16"])
 def test_a_value_that_fits_nowhere_is_refused_by_its_key(
     distro: str, changes: dict[str, Any], key: str
 ) -> None:
@@ -313,7 +313,7 @@ def test_an_apt_repository_becomes_a_source_line(distro: str) -> None:
     }
 
 
-@pytest.mark.parametrize("distro", [*APT, "sles15"])
+@pytest.mark.parametrize("distro", [*APT, "sles15", "leap16"])
 def test_a_cost_is_refused_where_the_package_manager_has_none(distro: str) -> None:
     repository = Repository(name="a", baseurl="https://x.example/a", cost=10)
 

@@ -79,13 +79,16 @@ def test_netplan_makes_a_network_of_each_card(distro: str, tmp_path: Path) -> No
 
 
 SCHEMA = os.environ.get("PROXFLOW_AUTOINSTALL_SCHEMA", "")
-if SCHEMA:
 
-    @pytest.mark.parametrize("distro", SUBIQUITY)
-    def test_the_schema_that_subiquity_publishes_accepts_the_answers(distro: str) -> None:
-        validator = Draft7Validator(json.loads(Path(SCHEMA).read_text(encoding="utf-8")))
 
-        for guest in guests(distro):
-            answers = autoinstall(render(guest, env="prod"))
+@pytest.mark.skipif(
+    not SCHEMA, reason="PROXFLOW_AUTOINSTALL_SCHEMA names no copy of autoinstall-schema.json"
+)
+@pytest.mark.parametrize("distro", SUBIQUITY)
+def test_the_schema_that_subiquity_publishes_accepts_the_answers(distro: str) -> None:
+    validator = Draft7Validator(json.loads(Path(SCHEMA).read_text(encoding="utf-8")))
 
-            assert [error.message for error in validator.iter_errors(answers)] == []
+    for guest in guests(distro):
+        answers = autoinstall(render(guest, env="prod"))
+
+        assert [error.message for error in validator.iter_errors(answers)] == []
