@@ -83,8 +83,7 @@ def _time(lab: Lab, body: dict[str, Any]) -> dict[str, Any]:
     durations = {key: float(value) for key, value in body.get("durations", {}).items()}
     if min(scale, *durations.values(), 0) < 0:
         raise ValueError("time does not run backwards")
-    lab.clock.scale = scale
-    lab.clock.durations.update(durations)
+    lab.clock.set(scale, durations)
     return {"scale": lab.clock.scale, "durations": lab.clock.durations}
 
 

@@ -32,7 +32,7 @@ from deployments.lab.testing import RunningLab, running_lab
 TIME_SCALE = 0.02
 _BOUNDARY = "replay-boundary-3141592653"
 _SOURCE_PORT, _CLOSED_PORT = "127.0.0.1:8299", "127.0.0.1:8298"
-_TASK_SECONDS = 20
+_TASK_SECONDS = 60
 _START_SECONDS = 12
 
 

@@ -18,7 +18,8 @@ from typing import Any
 
 from deployments.lab.serve import serving
 
-_START_SECONDS = 20
+_START_SECONDS = 60
+_SETTLE_SECONDS = 60
 
 
 @dataclass
@@ -55,7 +56,7 @@ class RunningLab:
         opener = urllib.request.build_opener(
             urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
         )
-        with opener.open(request, timeout=60) as response:
+        with opener.open(request, timeout=_SETTLE_SECONDS + 30) as response:
             found: dict[str, Any] = json.loads(response.read())
             return found
 
@@ -98,7 +99,7 @@ class RunningLab:
         return self.control("GET", "state")
 
     def set_time(self, scale: float | None = None, **durations: float) -> None:
-        """Change time scale and durations by name (see :mod:`deployments.lab.clock`)."""
+        """Change time scale and durations by name, for what is under way too (see `clock`)."""
         body: dict[str, Any] = {"durations": durations}
         if scale is not None:
             body["scale"] = scale
@@ -106,7 +107,7 @@ class RunningLab:
 
     def settle(self) -> None:
         """Wait until no task runs."""
-        self.control("POST", "settle", {})
+        self.control("POST", "settle", {"timeout": _SETTLE_SECONDS})
 
     def node_offline(self, name: str, on: bool = True) -> None:
         """Take a node down or bring it back."""

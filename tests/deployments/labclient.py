@@ -14,7 +14,7 @@ from python_socks.sync import Proxy
 
 from deployments.lab.testing import RunningLab
 
-PATIENCE_SECONDS = 20
+PATIENCE_SECONDS = 60
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Client:
 
     def raw(self, method: str, path: str, /, **more: Any) -> requests.Response:
         return self.session.request(
-            method, f"{self.lab.endpoint}/api2/json{path}", timeout=30, **more
+            method, f"{self.lab.endpoint}/api2/json{path}", timeout=PATIENCE_SECONDS, **more
         )
 
     def get(self, path: str, /, **params: Any) -> Any:
@@ -67,7 +67,7 @@ class Client:
         """What answers at a guest's address: the banner, or the refusal of the proxy."""
         proxy = Proxy.from_url(self.lab.connection["guest_proxy"])
         try:
-            sock = proxy.connect(dest_host=address, dest_port=port, timeout=5)
+            sock = proxy.connect(dest_host=address, dest_port=port, timeout=PATIENCE_SECONDS)
         except (ProxyError, ProxyConnectionError) as error:
             return str(error)
         with sock:

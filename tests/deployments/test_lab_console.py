@@ -106,6 +106,7 @@ class Console:
 @pytest.fixture(scope="module")
 def console_lab(lab_factory: LabFactory) -> RunningLab:
     running = lab_factory(seed=SEED)
+    running.set_time(console=PATIENCE)
     client = Client(running)
     made = client.task(
         "POST",
@@ -170,6 +171,14 @@ def console(client: Client, path: str = CT, **options: object) -> Iterator[Conso
         with suppress(ConnectionClosed):
             opened.send(b"1:120:40:")
         yield Console(opened)
+
+
+@contextmanager
+def nobody_calls(client: Client) -> Iterator[None]:
+    """The time that a proxy waits for its client is over."""
+    client.lab.set_time(console=0)
+    yield
+    client.lab.set_time(console=PATIENCE)
 
 
 def log_in(one: Console, password: str = PASSWORD) -> None:
@@ -354,7 +363,8 @@ def test_a_stop_of_the_guest_ends_the_connection_and_the_task(client: Client) ->
 def test_a_proxy_that_nobody_calls_gives_up(client: Client) -> None:
     ticket = client.call("POST", f"{CT}/termproxy")
 
-    ended = client.wait(ticket["upid"])
+    with nobody_calls(client):
+        ended = client.wait(ticket["upid"])
 
     assert re.fullmatch(r"command '/usr/bin/termproxy 59\d\d .*' failed: exit code 1", ended)
 
@@ -373,6 +383,8 @@ def test_a_socket_needs_the_privilege_and_the_ticket_made_for_it(client: Client)
         with pytest.raises(InvalidStatus) as refused, socket(client, CT, one, header):
             pass
         statuses[name] = refused.value.response.status_code
+    with nobody_calls(client):
+        client.wait(ticket["upid"])
     asked = Client(client.lab, auditor).raw("POST", f"{CT}/termproxy")
 
     assert statuses == {"forged": 401, "port": 401, "auditor": 403, "nobody": 401}

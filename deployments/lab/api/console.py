@@ -29,7 +29,6 @@ VM = "/nodes/{node}/qemu/{vmid}"
 CT = "/nodes/{node}/lxc/{vmid}"
 _CONSOLE = on("/vms/{vmid}", "VM.Console")
 _PORTS = range(5900, 6000)
-_WAIT_SECONDS = 10
 _TICKET_SECONDS = 40
 _POLL_SECONDS = 0.05
 _SOCKET = {
@@ -49,7 +48,7 @@ class Proxy:
     ticket: str
     serial: str | None
     born: float = field(default_factory=time.monotonic)
-    taken: bool = False
+    taken: asyncio.Event = field(default_factory=asyncio.Event)
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -70,8 +69,8 @@ def _open(call: Call, kind: str, serial: str | None, words: str) -> dict[str, An
 
     async def work(task: Task) -> None:
         try:
-            await asyncio.sleep(_WAIT_SECONDS * max(lab.clock.scale, 0.1))
-            if not proxy.taken:
+            await _taken_or_late(lab, proxy)
+            if not proxy.taken.is_set():
                 task.log("failed waiting for client: timed out")
                 full = f"{command} --verify-port --ticket-fd 6 -- {words}"
                 raise failure(f"command '{full}' failed: exit code 1")
@@ -82,6 +81,18 @@ def _open(call: Call, kind: str, serial: str | None, words: str) -> dict[str, An
 
     upid = lab.tasks.start(node, "vncproxy", str(vmid), call.who, work)
     return {"user": user, "ticket": ticket, "port": str(port), "upid": upid}
+
+
+async def _taken_or_late(lab: Lab, proxy: Proxy) -> None:
+    """Wait for the proxy's client, as long as a console does."""
+    began = time.monotonic()
+    late = asyncio.create_task(lab.clock.passed(began, lab.clock.console_seconds))
+    taken = asyncio.create_task(proxy.taken.wait())
+    try:
+        await asyncio.wait({late, taken}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        late.cancel()
+        taken.cancel()
 
 
 @endpoint("POST", f"{CT}/termproxy", check=_CONSOLE, needs_quorum=False)
@@ -146,9 +157,9 @@ async def serve(lab: Lab, port: int, receive: Receive, send: Send) -> None:
     """Connect an accepted web socket to the proxy behind ``port`` until either side ends."""
     proxy = _proxies(lab).get(port)
     try:
-        if proxy is None or proxy.taken:
+        if proxy is None or proxy.taken.is_set():
             return
-        proxy.taken = True
+        proxy.taken.set()
         rest = await _greeting(lab, proxy, port, receive, send)
         if rest is not None:
             await _bridge(lab, proxy, rest, receive, send)
@@ -175,7 +186,7 @@ async def _greeting(
     """Read ``user:ticket`` and a newline; what came behind it, or None when it is wrong."""
     buffer = b""
     try:
-        async with asyncio.timeout(_WAIT_SECONDS):
+        async with asyncio.timeout(lab.clock.console_seconds()):
             while b"\n" not in buffer:
                 data = await _message(receive)
                 if data is None:

@@ -59,7 +59,7 @@ async def clone_values(lab: Lab, node: str, source: int, order: CloneOrder, log:
     """
     log(f"creating a clone of VM {source} with ID {order.newid}")
     values: Section = {}
-    pace = Pace(lab.clock, lab.clock.seconds("qmclone"), _bytes_to_copy(lab, node, order))
+    pace = Pace(lab.clock, "qmclone", _bytes_to_copy(lab, node, order))
     made: list[tuple[Storage, Volume]] = []
     try:
         for key in sorted(order.values):

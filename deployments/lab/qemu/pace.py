@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -19,34 +18,42 @@ T = TypeVar("T")
 class Pace:
     """Spreads the time of one task over the bytes that it copies.
 
-    ``seconds``: real seconds for all of ``total`` bytes, whatever their number; each GiB takes the
+    ``name``: the duration for all of ``total`` bytes, whatever their number; each GiB takes the
     duration ``copygib`` beside that. Without a clock everything happens at once.
     """
 
-    def __init__(self, clock: Clock | None = None, seconds: float = 0.0, total: int = 0) -> None:
+    def __init__(self, clock: Clock | None = None, name: str = "", total: int = 0) -> None:
         self._clock = clock
-        self._left = seconds
-        self._share = seconds / total if total else 0.0
+        self._name = name
+        self._total = total
+        self._left = 1.0 if name else 0.0
 
     async def copy(self, size: int, log: Callable[..., None]) -> None:
         """Let ``size`` bytes pass, with a line for each percent, fewer where they come quickly."""
-        fixed = min(self._left, self._share * size)
-        self._left -= fixed
-        each = self._clock.seconds("copygib") if self._clock else 0.0
-        seconds = fixed + each * size / _GIB
-        lines = min(_MOST_LINES, max(1, int(seconds / _LINE_SECONDS)))
+        share = min(self._left, size / self._total) if self._total else 0.0
+        self._left -= share
+        lines = min(_MOST_LINES, max(1, int(self._seconds(share, size) / _LINE_SECONDS)))
         began = time.monotonic()
         log(progress_line(0, size))
         for number in range(1, lines + 1):
-            if seconds > 0:
-                await asyncio.sleep(began + seconds * number / lines - time.monotonic())
+            part = number / lines
+            await self._until(began, share * part, size * part)
             log(progress_line(size * number // lines, size))
 
     async def rest(self) -> None:
         """Let the remaining time pass: of a task that has copied nothing, all of it."""
         left, self._left = self._left, 0.0
-        if left > 0:
-            await asyncio.sleep(left)
+        await self._until(time.monotonic(), left, 0)
+
+    async def _until(self, began: float, share: float, size: float) -> None:
+        if self._clock is not None and self._seconds(share, size) > 0:
+            await self._clock.passed(began, lambda: self._seconds(share, size))
+
+    def _seconds(self, share: float, size: float) -> float:
+        if self._clock is None:
+            return 0.0
+        whole = self._clock.seconds(self._name) if self._name else 0.0
+        return whole * share + self._clock.seconds("copygib") * size / _GIB
 
 
 AT_ONCE = Pace()
