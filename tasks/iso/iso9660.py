@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 SECTOR = 2048
+_BOOT_RECORD = b"\0CD001\1EL TORITO SPECIFICATION"
 _DIRECTORY = 0x02
 _MULTI_EXTENT = 0x80
 _JOLIET = (b"%/@", b"%/C", b"%/E")
@@ -75,6 +76,21 @@ def volumes(stream: BinaryIO) -> tuple[Volume, ...]:
             blocks = struct.unpack_from("<I", data, 80)[0]
             found.append(Volume(sector * SECTOR, joliet, label.rstrip(" \0"), blocks, extent, size))
     raise IsoError("this is no ISO 9660 image")
+
+
+def efi_images(stream: BinaryIO) -> frozenset[int]:
+    """First sectors of the images that UEFI boots from: El Torito's entries of platform 0xEF."""
+    record = read_at(stream, 17 * SECTOR, SECTOR)
+    if not record.startswith(_BOOT_RECORD):
+        return frozenset()
+    catalog = read_at(stream, struct.unpack_from("<I", record, 71)[0] * SECTOR, SECTOR)
+    found, platform = set(), catalog[1]
+    for at in range(32, SECTOR, 32):
+        if catalog[at] in {0x90, 0x91}:
+            platform = catalog[at + 1]
+        elif catalog[at] == 0x88 and platform == 0xEF:
+            found.add(struct.unpack_from("<I", catalog, at + 8)[0])
+    return frozenset(found)
 
 
 def walk(stream: BinaryIO, volume: Volume) -> Iterator[Record]:

@@ -50,6 +50,8 @@ _GRUB_DEFAULT = re.compile(r"^(\s*set\s+default=).*$")
 _ISOLINUX_TIMEOUT = re.compile(r"^(\s*timeout\s+)\d+(\s*)$", re.IGNORECASE)
 _ISOLINUX_DISK = re.compile(r"^(\s*default\s+)harddisk(\s*)$", re.IGNORECASE)
 _MENUENTRY = re.compile(r"^(?:menuentry|submenu)\b")
+_CHOICE = re.compile(r"^(\s*(?:set\s+)?default=)(\S.*?)([ \t]*)$", re.MULTILINE)
+_TIMEOUT = re.compile(r"^(\s*(?:set\s+)?timeout=)(-?\d+)([ \t]*)$", re.MULTILINE)
 _TITLE = re.compile(r"^\s*menuentry\s+(?P<title>'[^']+'|\"[^\"$]+\")")
 
 
@@ -74,6 +76,26 @@ def boots_installer(text: str, loader: Loader) -> bool:
     """Whether a menu has an entry that boots an installer's kernel."""
     pattern = _GRUB_KERNEL if loader == "grub" else _ISOLINUX_KERNEL
     return any(pattern.match(line) for line in text.splitlines())
+
+
+def rewrite_in_place(text: str) -> str | None:
+    """A GRUB menu that starts its installer after a second, in exactly as many characters.
+
+    For menus inside an image of a file system, where nothing may move. None where that cannot be:
+    no time-out to shorten, or no line that names another default.
+    """
+    entries = [line for line in text.splitlines() if _MENUENTRY.match(line)]
+    title = next(iter(_choice(text)), "").partition("=")[2].strip()
+    wanted = next((str(at) for at, line in enumerate(entries) if title and title in line), None)
+    chosen, waits = _CHOICE.search(text), _TIMEOUT.search(text)
+    if wanted is None or waits is None or (chosen is None and wanted != "0"):
+        return None
+    return _padded(_TIMEOUT, "1", _padded(_CHOICE, wanted, text))
+
+
+def _padded(pattern: re.Pattern[str], value: str, text: str) -> str:
+    """Another value in every line of a pattern, with blanks for what is left of the old one."""
+    return pattern.sub(lambda line: line[1] + value.ljust(len(line[2] + line[3])), text)
 
 
 def _grub(text: str, family: Family, args: tuple[str, ...]) -> str:

@@ -10,6 +10,7 @@ differ afterwards:
   behind the image;
 - the size (and place) in their directory records, in the ISO 9660 and in the Joliet tree;
 - their lines in md5sum.txt;
+- on SUSE's media, default and time-out of the menu inside the image that UEFI boots from;
 - the image's length in the volume descriptors, if it grew.
 
 The boot catalogue, the loaders and their signatures are not touched. One pass, flat memory.
@@ -51,7 +52,9 @@ _PIECE = 16 * 1024 * 1024
 _LARGEST_MENU = 1024 * 1024
 _LARGEST_SUMS = 64 * 1024 * 1024
 # To be raised whenever the same input gives another image: cached images have it in their name.
-_VERSION = 1
+_VERSIONS: dict[Family, int] = {"autoyast": 2}
+# Long enough for a menu; the loaders beside it hold shorter texts.
+_TEXT = re.compile(rb"[\t\n\r\x20-\x7e]{128,}")
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,8 @@ def sha256_of(path: Path) -> str:
 def remaster_key(source_sha256: str, family: Family, args: tuple[str, ...] | None = None) -> str:
     """What the rewritten image depends on, as a SHA-256 in hex: a name for it in a cache."""
     words = _args(family, args)
-    text = "\0".join((str(_VERSION), source_sha256.lower(), family, *words))
+    version = _VERSIONS.get(family, 1)
+    text = "\0".join((str(version), source_sha256.lower(), family, *words))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -158,6 +162,8 @@ def _plan(stream: BinaryIO, size: int, family: Family, args: tuple[str, ...]) ->
         sums[record.path] = (old, new)
     if not installer:
         raise IsoError("the image has no boot menu that starts an installer; is it an install ISO?")
+    if family == "autoyast":
+        _choose_within(stream, plan, records)
     _correct_sums(stream, plan, records, sums)
     if plan.appended:
         for volume in plan.volumes:
@@ -188,6 +194,32 @@ def _replace(plan: _Plan, records: list[Record], new: bytes) -> None:
         plan.appended += padded
     for record in records:
         plan.patches[record.offset + 2] = _both(extent) + _both(len(new))
+
+
+def _choose_within(stream: BinaryIO, plan: _Plan, records: list[Record]) -> None:
+    """The menu inside the image that UEFI boots from, for media where it stands alone.
+
+    SLES 15 and Leap 15 keep a whole second menu there (openSUSE/installation-images). Nothing of
+    the file system is touched: the text stays as long as it was, and where it was.
+    """
+    images = iso9660.efi_images(stream)
+    for record in _one_each(records):
+        if record.extent not in images or record.size > _LARGEST_SUMS:
+            continue
+        data = iso9660.read_at(stream, record.extent * SECTOR, record.size)
+        for found in _TEXT.finditer(data):
+            old = found[0].decode("ascii")
+            if not menus.boots_installer(old, "grub"):
+                continue
+            new = menus.rewrite_in_place(old)
+            if new is None:
+                raise IsoError(
+                    f"UEFI boots by a menu inside {record.path}, which does not start the "
+                    "installer and has no line to say so in"
+                )
+            if new != old:
+                plan.patches[record.extent * SECTOR + found.start()] = new.encode("ascii")
+                plan.menus.append(record.path)
 
 
 def _correct_sums(

@@ -84,7 +84,11 @@ SUSE_ISOLINUX = (
     "ui\t\tgfxboot bootlogo message\nimplicit\t1\nprompt\t\t1\ntimeout\t\t600\n"
 )
 SUSE_GRUB = """\
-timeout=60
+search --no-floppy --file /boot/x86_64/efi --set
+if sleep --interruptible 0 ; then
+  timeout=60
+fi
+default=1
 menuentry 'Boot from Hard Disk' --class os {
   exit
 }
@@ -153,7 +157,8 @@ def debian(folder: Path) -> Path:
     )
 
 
-def suse(folder: Path) -> Path:
+def suse(folder: Path, grub: str = SUSE_GRUB) -> Path:
+    """The second menu, which UEFI reads, is inside the image that it boots from."""
     return _image(
         folder,
         "SLE-15-SP6-Full-x86_64",
@@ -162,7 +167,23 @@ def suse(folder: Path) -> Path:
             "boot/x86_64/loader/linux": "kernel",
             "EFI/BOOT/grub.cfg": SUSE_GRUB,
         },
+        efi=efi_image(folder, grub),
     )
+
+
+def efi_image(folder: Path, menu: str) -> bytes:
+    """A FAT file system with a loader and a menu, such as UEFI boots from."""
+    image, path = folder / "efi", folder / "grub.cfg"
+    (folder / "loader.efi").write_bytes(b"signed shim and grub " * 20_000)
+    path.write_text(menu, encoding="utf-8")
+    for command in (
+        ("mformat", "-C", "-i", image, "-T", "2000", "-h", "4", "-s", "63", "::"),
+        ("mmd", "-i", image, "::/EFI", "::/EFI/BOOT"),
+        ("mcopy", "-i", image, folder / "loader.efi", "::/EFI/BOOT/grub.efi"),
+        ("mcopy", "-i", image, path, "::/EFI/BOOT/grub.cfg"),
+    ):
+        subprocess.run(command, check=True, capture_output=True)
+    return image.read_bytes()
 
 
 def agama_medium(folder: Path) -> Path:
@@ -179,7 +200,9 @@ def agama_medium(folder: Path) -> Path:
     )
 
 
-def _image(folder: Path, label: str, files: dict[str, str]) -> Path:
+def _image(
+    folder: Path, label: str, files: dict[str, str], efi: bytes = b"signed shim and grub " * 20_000
+) -> Path:
     """BIOS by isolinux, UEFI by an image of its own, hybrid partition table, checksums."""
     tree = folder / "tree"
     for name, text in files.items():
@@ -188,9 +211,9 @@ def _image(folder: Path, label: str, files: dict[str, str]) -> Path:
         path.write_text(text, encoding="utf-8")
     (tree / "isolinux").mkdir(exist_ok=True)
     shutil.copy(ISOLINUX / "isolinux.bin", tree / "isolinux")
-    efi = tree / "boot" / "grub" / "efi.img"
-    efi.parent.mkdir(parents=True, exist_ok=True)
-    efi.write_bytes(b"signed shim and grub " * 20_000)
+    image = tree / "boot" / "grub" / "efi.img"
+    image.parent.mkdir(parents=True, exist_ok=True)
+    image.write_bytes(efi)
     sums = [
         f"{hashlib.md5(path.read_bytes()).hexdigest()}  ./{path.relative_to(tree)}\n"
         for path in sorted(tree.rglob("*"))

@@ -19,6 +19,7 @@ from tasks.iso.remaster import IsoError, remaster, remaster_key, remaster_name, 
 from .images import SUSE_GRUB, SUSE_ISOLINUX, debian, needs_xorriso, suse, ubuntu
 
 pytestmark = needs_xorriso
+needs_mtools = pytest.mark.skipif(not shutil.which("mformat"), reason="mtools is not installed")
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +103,7 @@ def test_debian_starts_by_itself_and_not_with_speech_synthesis(
     assert "\ntimeout 10\n" in content(made.path, "isolinux/isolinux.cfg").decode()
 
 
+@needs_mtools
 def test_suse_installs_where_it_would_boot_the_disk_and_nothing_else_changes(
     tmp_path: Path,
 ) -> None:
@@ -116,7 +118,42 @@ def test_suse_installs_where_it_would_boot_the_disk_and_nothing_else_changes(
     )
     chosen = "set default='Installation'\nset timeout=1\n"
     assert grub == SUSE_GRUB.replace("menuentry 'Boot", f"{chosen}menuentry 'Boot")
+    assert made.changed[-1] == "boot/grub/efi.img"
     assert again.changed == ()
+
+
+@needs_mtools
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("timeout=60\nfi\ndefault=1\n", "timeout=1 \nfi\ndefault=1\n"),
+        ("timeout=60\nfi\ndefault=0\n", "timeout=1 \nfi\ndefault=1\n"),
+        (
+            "timeout=60\nfi\nset default='Boot from Hard Disk'\n",
+            f"timeout=1 \nfi\nset default=1{' ' * 20}\n",
+        ),
+        ("timeout=60\nfi\n", None),
+        ("default=1\n", None),
+    ],
+)
+def test_the_menu_that_suse_keeps_in_its_uefi_image_installs_at_once_or_is_refused(
+    before: str, after: str | None, tmp_path: Path
+) -> None:
+    menu = SUSE_GRUB.replace("timeout=60\nfi\ndefault=1\n", before)
+    source = suse(tmp_path, menu)
+
+    if after is None:
+        with pytest.raises(IsoError, match=r"UEFI boots by a menu inside boot/grub/efi\.img"):
+            remaster(source, tmp_path / "new.iso", "autoyast")
+        return
+    made = remaster(source, tmp_path / "new.iso", "autoyast")
+
+    old, new = (content(iso, "boot/grub/efi.img") for iso in (source, made.path))
+    (tmp_path / "new.img").write_bytes(new)
+    read = ("mtype", "-i", str(tmp_path / "new.img"), "::/EFI/BOOT/grub.cfg")
+    told = subprocess.run(read, check=True, capture_output=True, text=True).stdout
+    assert told == menu.replace(before, after)
+    assert new == old.replace(before.encode(), after.encode())
 
 
 @pytest.mark.skipif(not shutil.which("grub-script-check"), reason="grub-common is not installed")
