@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tasks.iso import zypp
 from tasks.iso.checks import RenderError
-from tasks.iso.facts import Facts
+from tasks.iso.facts import Card, Facts
 from tasks.iso.templating import render
 
 # YaST has names of its own for keyboards; by xkb layout and variant.
@@ -55,6 +55,7 @@ def files(facts: Facts) -> dict[str, str]:
         "autoinst.xml": render(
             "autoyast/autoinst.xml.j2",
             f=facts,
+            linuxrc=_linuxrc(facts),
             sles=facts.distro.name.startswith("sles"),
             keymap=keymap,
             language=facts.installation.lang.partition(".")[0].partition("@")[0],
@@ -65,3 +66,30 @@ def files(facts: Facts) -> dict[str, str]:
             done=render("autoyast/done.sh.j2", f=facts),
         )
     }
+
+
+def _linuxrc(facts: Facts) -> list[str]:
+    """What linuxrc, which runs before YaST, reads from the seed.
+
+    With a source on the network it gets the card to reach it by. Left alone it would ask DHCP over
+    one card after the other.
+    """
+    inst, card = facts.installation, facts.install_card
+    lines = ["textmode: 1"] if inst.mode == "text" else []
+    if inst.install_url and card is not None:
+        lines += [f"netdevice: {card.mac}", f"ifcfg: {card.mac}={_ifcfg(card, inst.ipv6)}"]
+        lines.append(f"install: {inst.install_url}")
+    return lines
+
+
+def _ifcfg(card: Card, ipv6: bool) -> str:
+    """``dhcp``, or ``ADDRESSES,GATEWAYS,SERVERS,DOMAIN``: blanks between several of one kind.
+
+    linuxrc reads lines of up to 1023 bytes, so it gets no more of each than it can use.
+    """
+    if card.method == "dhcp":
+        return "dhcp" if ipv6 else "dhcp4"
+    addresses = (*card.v4[:1], *card.v6[:1])
+    gateways = (gateway for gateway in (card.gateway4, card.gateway6) if gateway)
+    parts = (addresses, gateways, card.dns[:3], card.search[:1])
+    return ",".join(" ".join(str(each) for each in part) for part in parts)

@@ -40,6 +40,11 @@ def gather(guest: Guest, *, env: str, content: str) -> Facts:
     for field in ("packages", "packages_post"):
         for index, package in enumerate(getattr(inst, field)):
             _package(f"installation.{field}[{index}]", package, which)
+    cards = _cards(guest, inst)
+    if inst.install_url is not None and all(card.method == "none" for card in cards):
+        raise RenderError(
+            "installation.install_url", "no network card has an address to reach it from"
+        )
     return Facts(
         env=checks.name("env", env),
         guest=_named(guest),
@@ -53,7 +58,7 @@ def gather(guest: Guest, *, env: str, content: str) -> Facts:
         layout=layout,
         variant=variant,
         disk=_root_disk(guest, inst.root_disk),
-        cards=_cards(guest, inst),
+        cards=cards,
         root=_account(
             "root",
             keys=inst.root_ssh_keys,

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from blocks.manifest.guest import Firmware, Guest, Repository
+from blocks.manifest.guest import Firmware, Guest, Inet, Repository
 from tasks.iso.render import render
 
-from .guests import full, plain
+from .guests import STATIC, V6_ONLY, full, nic, plain
 from .reading import NS, profile, put_files
 
 
@@ -63,6 +63,52 @@ def test_autoyast_passes_the_install_source_to_linuxrc() -> None:
 
     assert "install: http://mirror.corp.example/os" in text.splitlines()
     assert "textmode: 1" in text.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("inet", "ipv6", "told"),
+    [
+        (Inet(), True, "dhcp"),
+        (Inet(), False, "dhcp4"),
+        (STATIC, True, "10.0.0.5/24 fd00::5/64,10.0.0.1,10.0.0.2 fd00::2,corp.example"),
+        (V6_ONLY, True, "fd00::7/64,fe80::1,fd00::2,"),
+    ],
+)
+def test_linuxrc_reaches_the_install_source_over_one_card_by_its_mac(
+    inet: Inet, ipv6: bool, told: str
+) -> None:
+    nics = (nic(0, Inet(method="none")), nic(1, inet))
+    guest = plain("sles15", nics=nics, ipv6=ipv6, install_url="http://mirror.example/15")
+
+    lines = (text_of(guest, "y:init/y:info_file") or "").splitlines()
+
+    mac = "bc:24:11:00:00:01"
+    assert lines[lines.index("textmode: 1") + 1 : -1] == [
+        f"netdevice: {mac}",
+        f"ifcfg: {mac}={told}",
+        "install: http://mirror.example/15",
+    ]
+
+
+def test_no_line_is_longer_than_linuxrc_reads() -> None:
+    label = "x" * 61
+    many = Inet.model_validate(
+        {
+            "method": "static",
+            "addresses": tuple(f"2001:db8:ffff:ffff:ffff:ffff:ffff:{n:04x}/64" for n in range(99)),
+            "dns": tuple(f"2001:db8:ffff:ffff:ffff:ffff:ffff:f{n:03x}" for n in range(99)),
+            "search": tuple(f"{label}.{label}.{label}.{n}" for n in range(9)),
+        }
+    )
+    guest = plain("sles15", nics=(nic(0, many),), install_url="http://mirror.example/15")
+
+    (line,) = [
+        line
+        for line in (text_of(guest, "y:init/y:info_file") or "").splitlines()
+        if "ifcfg" in line
+    ]
+
+    assert len(line) < 1023
 
 
 def test_linuxrc_which_reads_no_xml_finds_the_address_as_it_was_written() -> None:

@@ -200,6 +200,10 @@ def test_a_guest_without_a_network_card_still_installs(distro: str) -> None:
         ({"ntp_servers": ("a b",)}, "installation.ntp_servers[0]"),
         ({"install_url": "ftp//x"}, "installation.install_url"),
         ({"install_url": "http://x/ y"}, "installation.install_url"),
+        (
+            {"install_url": "http://x/", "nics": (nic(0, Inet(method="none")),)},
+            "installation.install_url",
+        ),
         ({"root_disk": "scsi9"}, "installation.root_disk"),
         ({"root_password_hash": "plain text"}, "installation.root_password_hash"),
         ({"root_ssh_keys": (KEY, "no key")}, "installation.root_ssh_keys[1]"),
