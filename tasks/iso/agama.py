@@ -49,7 +49,7 @@ def _profile(facts: Facts) -> dict[str, Any]:
         "scripts": {
             "post": [{"name": "proxflow-setup.sh", "chroot": True, "content": _setup(facts)}],
             "init": [
-                {"name": "proxflow-done.sh", "content": render("agama/done.sh.j2", f=facts)},
+                {"name": "proxflow-done.sh", "content": _done(facts)},
             ],
         },
     }
@@ -102,8 +102,7 @@ def _software(facts: Facts) -> dict[str, Any]:
     base += ["qemu-guest-agent"] if facts.guest.agent else []
     base += ["chrony"] if facts.ntp else []
     base += ["firewalld"] if inst.firewall else []
-    wanted = [name for name in inst.packages if not name.startswith("pattern:")]
-    patterns = [name.removeprefix("pattern:") for name in inst.packages if name not in wanted]
+    wanted, patterns = zypp.told_apart(facts.early_packages)
     patterns += ["selinux"] if inst.selinux in {"enforcing", "permissive"} else []
     software: dict[str, Any] = {"packages": list(dict.fromkeys([*base, *wanted]))}
     if patterns:
@@ -148,6 +147,11 @@ def _storage(facts: Facts) -> dict[str, Any]:
             }
         ],
     }
+
+
+def _done(facts: Facts) -> str:
+    packages, patterns = zypp.told_apart(facts.late_packages)
+    return render("agama/done.sh.j2", f=facts, packages=packages, patterns=patterns)
 
 
 def _setup(facts: Facts) -> str:

@@ -48,8 +48,8 @@ def files(facts: Facts) -> dict[str, str]:
     base += ["qemu-guest-agent"] if facts.guest.agent else []
     base += ["chrony"] if facts.ntp else []
     base += ["firewalld"] if facts.installation.firewall else []
-    wanted = [p for p in facts.installation.packages if not p.startswith("pattern:")]
-    patterns = [p.removeprefix("pattern:") for p in facts.installation.packages if p not in wanted]
+    wanted, patterns = zypp.told_apart(facts.early_packages)
+    late_packages, late_patterns = zypp.told_apart(facts.late_packages)
     setup = render("autoyast/setup.sh.j2", f=facts, repositories=zypp.repositories(facts))
     return {
         "autoinst.xml": render(
@@ -63,7 +63,9 @@ def files(facts: Facts) -> dict[str, str]:
             packages=list(dict.fromkeys([*base, *wanted])),
             patterns=list(dict.fromkeys(["base", *patterns])),
             setup=setup,
-            done=render("autoyast/done.sh.j2", f=facts),
+            done=render(
+                "autoyast/done.sh.j2", f=facts, packages=late_packages, patterns=late_patterns
+            ),
         )
     }
 

@@ -23,7 +23,7 @@ def files(facts: Facts) -> dict[str, str]:
     base += ["qemu-guest-agent"] if facts.guest.agent else []
     base += ["chrony"] if facts.ntp else []
     base += ["ufw"] if facts.installation.firewall else []
-    packages = list(dict.fromkeys([*base, *facts.installation.packages]))
+    packages = list(dict.fromkeys([*base, *facts.early_packages]))
     return {
         "preseed.cfg": render(
             "debian/preseed.cfg.j2",

@@ -97,6 +97,22 @@ class Facts:
         return (self.root, *self.users)
 
     @property
+    def early_packages(self) -> tuple[str, ...]:
+        """Packages that the installer installs.
+
+        Only Anaconda knows the declared repositories by then. Others get packages that may come
+        from one when the system stands.
+        """
+        waits = self.repositories and self.distro.family != "anaconda"
+        return () if waits else self.installation.packages
+
+    @property
+    def late_packages(self) -> tuple[str, ...]:
+        """Packages that are installed when the system and its repositories stand."""
+        named = (*self.installation.packages, *self.installation.packages_post)
+        return named[len(self.early_packages) :]
+
+    @property
     def volume_group(self) -> str:
         """Name of the LVM group on the root disk: letters, digits and underscores, at most 70.
 

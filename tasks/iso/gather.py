@@ -41,10 +41,12 @@ def gather(guest: Guest, *, env: str, content: str) -> Facts:
         for index, package in enumerate(getattr(inst, field)):
             _package(f"installation.{field}[{index}]", package, which)
     cards = _cards(guest, inst)
-    if inst.install_url is not None and all(card.method == "none" for card in cards):
-        raise RenderError(
-            "installation.install_url", "no network card has an address to reach it from"
-        )
+    if all(card.method == "none" for card in cards):
+        for field in ("install_url", "repositories"):
+            if getattr(inst, field):
+                raise RenderError(
+                    f"installation.{field}", "no network card has an address to reach it from"
+                )
     return Facts(
         env=checks.name("env", env),
         guest=_named(guest),

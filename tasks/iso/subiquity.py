@@ -73,7 +73,7 @@ def _autoinstall(facts: Facts) -> dict[str, Any]:
             "install-server": True,
             "allow-pw": any(account.hash for account in (facts.root, *facts.users)),
         },
-        "packages": list(dict.fromkeys([*packages, *inst.packages])),
+        "packages": list(dict.fromkeys([*packages, *facts.early_packages])),
         "updates": "all" if inst.update_system else "security",
         # The users are made by setup.sh; cloud-init must not make its own.
         "user-data": {

@@ -1,4 +1,4 @@
-"""Repositories of zypper: files that the setup script puts into ``/etc/zypp/repos.d``."""
+"""Packages and repositories as zypper knows them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,17 @@ from tasks.iso.checks import RenderError
 from tasks.iso.facts import Facts
 
 
+def told_apart(names: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """Packages, then patterns, which the manifest writes as ``pattern:NAME``."""
+    patterns = [name.removeprefix("pattern:") for name in names if name.startswith("pattern:")]
+    return [name for name in names if not name.startswith("pattern:")], patterns
+
+
 def repositories(facts: Facts) -> dict[str, str]:
-    """``.repo`` files, by the name of the repository. Raises RenderError for a cost."""
+    """Files for ``/etc/zypp/repos.d``, by the name of the repository.
+
+    Raises RenderError for a cost.
+    """
     found: dict[str, str] = {}
     for index, repo in enumerate(facts.repositories):
         key = f"installation.repositories[{index}]"

@@ -68,6 +68,18 @@ def setup(rendered: Rendered) -> str:
     return rendered.files["setup.sh"]
 
 
+def installed_late(rendered: Rendered) -> list[str]:
+    """Packages and patterns that the scripts install, in order, as the shell splits the words."""
+    managers = ("dnf --assumeyes install ", "apt-get --yes install ", "fetch install ")
+    found: list[str] = []
+    for line in setup(rendered).splitlines():
+        if line.startswith(managers):
+            words = shlex.split(line)[2 if line.startswith("fetch") else 3 :]
+            patterns = words[:1] == ["-t"]
+            found += [f"pattern:{word}" for word in words[2:]] if patterns else words
+    return found
+
+
 def puts(rendered: Rendered) -> list[tuple[str, str, str]]:
     """The files that the script writes, as the shell splits its words: path, mode, text."""
     lexer = shlex.shlex(setup(rendered), posix=True, punctuation_chars=";&|()<>")

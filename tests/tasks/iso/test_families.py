@@ -6,12 +6,13 @@ import re
 
 import pytest
 
+from blocks.manifest.guest import Repository
 from blocks.manifest.kickstart import WITHOUT_SELINUX
 from tasks.iso.distros import DISTROS
 from tasks.iso.render import RenderError, render
 
 from .guests import DHCP_DNS, full, nic, plain
-from .reading import put_files, setup
+from .reading import installed_late, put_files, setup
 
 
 @pytest.mark.parametrize("distro", ["rocky9", "debian12", "sles16"])
@@ -53,6 +54,33 @@ def test_selinux_is_refused_in_the_same_distributions_by_manifest_and_renderer(
         refusal = error.key
 
     assert refusal == ("installation.selinux" if distro in WITHOUT_SELINUX else None)
+
+
+@pytest.mark.parametrize(
+    ("distro", "baseurl"),
+    [
+        ("ubuntu2404", "https://r.example/x stable main"),
+        ("debian12", "https://r.example/x stable main"),
+        ("leap15", "https://r.example/x"),
+        ("leap16", "https://r.example/x"),
+    ],
+)
+def test_packages_wait_for_the_repositories_that_they_may_come_from(
+    distro: str, baseurl: str
+) -> None:
+    repositories = (Repository(name="own", baseurl=baseurl),)
+    packages = ("vim", "pattern:kvm_server") if distro.startswith("leap") else ("vim",)
+
+    rendered = render(
+        plain(distro, packages=packages, packages_post=("git",), repositories=repositories),
+        env="prod",
+    )
+
+    text = setup(rendered)
+    assert sorted(installed_late(rendered)) == sorted([*packages, "git"])
+    assert text.index("proxflow-own") < text.index(" install ") < text.index("proxflow-release")
+    answers = "".join(text for name, text in rendered.files.items() if not name.endswith(".sh"))
+    assert len(re.findall(r"\bvim\b", answers)) == (1 if distro.startswith("leap") else 0)
 
 
 @pytest.mark.parametrize("label", ["db1", "db-1.prod", "x" * 63])

@@ -204,6 +204,10 @@ def test_a_guest_without_a_network_card_still_installs(distro: str) -> None:
             {"install_url": "http://x/", "nics": (nic(0, Inet(method="none")),)},
             "installation.install_url",
         ),
+        (
+            {"repositories": ({"name": "a", "baseurl": "http://x"},), "nics": ()},
+            "installation.repositories",
+        ),
         ({"root_disk": "scsi9"}, "installation.root_disk"),
         ({"root_password_hash": "plain text"}, "installation.root_password_hash"),
         ({"root_ssh_keys": (KEY, "no key")}, "installation.root_ssh_keys[1]"),
