@@ -95,7 +95,7 @@ def test_a_terminated_lab_ends_well_and_takes_its_connection_file_along(state: P
 
     serving.terminate()
 
-    assert serving.wait(timeout=20) == 0
+    assert serving.wait(timeout=60) == 0
     assert not (state / "connection.json").exists()
 
 

@@ -186,7 +186,7 @@ def standin(
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(5)
+        thread.join(60)
 
 
 def in_turn(*replies: Reply | type[Reset]) -> Answer:

@@ -108,11 +108,11 @@ def ssh_server(folder: Path) -> Iterator[SshServer]:
         yield SshServer(port, folder)
     finally:
         server.terminate()
-        server.wait(10)
+        server.wait(60)
 
 
 def _wait(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    for _ in range(200):
+    for _ in range(1200):
         if server.poll() is not None:
             break
         try:

@@ -376,7 +376,7 @@ def test_two_builds_at_once_make_one_template_and_each_clone_once(
 
     def work(run_id: str) -> None:
         def meet(_: Session) -> None:
-            together.wait(30)
+            together.wait(60)
 
         start = before(golden, "template", "create", meet)
         ends[run_id] = build(golden, document, run_id, between=start)

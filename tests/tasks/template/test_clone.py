@@ -14,6 +14,7 @@ from tasks.errors import StageError
 from tasks.session import Session
 from tasks.template.clone import clone
 from tests.environments import NODES, OTHER_RUN, RUN, Place
+from tests.meanwhile import lasting_until_asked_for
 from tests.tasks.template.clones import (
     SHARED,
     config,
@@ -36,6 +37,7 @@ def mark(here: Session, label: str) -> Mark | None:
 def peace(place: Place) -> Iterator[Place]:
     """No trouble is left in the lab for the next test."""
     yield place
+    place.lab.set_time(scale=0)
     place.lab.clear_faults()
     place.lab.settle()
 
@@ -241,13 +243,13 @@ def test_a_clone_whose_answer_was_lost_is_waited_for_until_its_mark_can_be_read(
     guest = golden.clone()
     with golden.opened(golden.recipe(guest)) as here:
         make_template(here)
-        peace.lab.set_time(scale=0.1)  # a clone takes a second
+        peace.lab.set_time(scale=60)  # a clone takes ten minutes
         peace.lab.fault(method="POST", path=".*/clone", reset="after")
         with pytest.raises(Unreachable):
             clone.fn(here.run, guest.label)
         half_made = config(here, guest)
-        outcome = clone.fn(here.run, guest.label)
-        peace.lab.set_time(scale=0)
+        with lasting_until_asked_for(peace.lab):
+            outcome = clone.fn(here.run, guest.label)
 
         assert "description" not in half_made
         assert half_made["lock"] == "clone"

@@ -20,6 +20,7 @@ from tasks.stage import Event, Outcome, Scope, StageCancelled, in_stage
 from tasks.template.configure import configure
 from tasks.template.create import create
 from tests.environments import OTHER_RUN, Place
+from tests.meanwhile import lasting_until_asked_for
 from tests.tasks.template.machines import (
     built,
     config,
@@ -42,11 +43,11 @@ UEFI = Firmware(
 
 @pytest.fixture
 def slowly(place: Place) -> Iterator[Place]:
-    """The place while configurations take some seconds, until a test makes them fast again."""
-    place.lab.set_time(scale=1, qmconfig=4, qmcreate=0, imgcopy=0, resize=0)
+    """The place while a configuration takes ten minutes, until a test makes it fast again."""
+    place.lab.set_time(scale=1, qmconfig=600, qmcreate=0, imgcopy=0, resize=0)
     yield place
-    place.lab.settle()
     place.lab.set_time(scale=0, qmconfig=1, qmcreate=2, imgcopy=3, resize=1)
+    place.lab.settle()
 
 
 def _configured(golden: Golden, **changes: Any) -> Outcome:
@@ -198,8 +199,8 @@ def test_an_import_that_still_runs_is_waited_for_and_no_second_one_is_begun(
         with pytest.raises(Unreachable):
             configure.fn(here.run, "template")
         assert "scsi0" not in config(golden)
-        slowly.lab.set_time(scale=0)
-        configure.fn(here.run, "template")
+        with lasting_until_asked_for(slowly.lab):
+            configure.fn(here.run, "template")
 
     assert slowly.volumes("disk") == [f"pve1/local-lvm:vm-{golden.vmid}-disk-0"]
     assert "unused0" not in config(golden)
@@ -207,7 +208,6 @@ def test_an_import_that_still_runs_is_waited_for_and_no_second_one_is_begun(
 
 def test_a_run_that_stops_stops_the_import_and_the_next_one_makes_it(slowly: Place) -> None:
     golden = Golden(slowly)
-    slowly.lab.set_time(qmconfig=60)
     with opened(golden, from_image(golden)) as here:
         imaged(here)
         scope = Scope()

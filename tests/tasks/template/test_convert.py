@@ -16,6 +16,7 @@ from tasks.template.configure import configure
 from tasks.template.convert import convert
 from tasks.template.create import create
 from tests.environments import OTHER_RUN, Place
+from tests.meanwhile import lasting_until_asked_for
 from tests.tasks.template.machines import (
     built,
     config,
@@ -173,14 +174,15 @@ def test_a_conversion_that_still_runs_is_waited_for_and_finished(place: Place) -
     golden = Golden(place)
     _prepared(golden)
     path = f"/nodes/pve1/qemu/{golden.vmid}/template"
-    place.lab.set_time(scale=1, qmtemplate=2)
+    place.lab.set_time(scale=1, qmtemplate=600)
     place.lab.fault(method="POST", path=path, reset="after", times=1)
     with pytest.raises(Unreachable):
         _converted(golden)
-    place.lab.set_time(scale=0, qmtemplate=1)
     assert config(golden).get("template") is None
 
-    outcome = _converted(golden)
+    with lasting_until_asked_for(place.lab):
+        outcome = _converted(golden)
+    place.lab.set_time(qmtemplate=1)
 
     assert outcome.status == "done"
     assert place.changes() == [f"PUT /nodes/pve1/qemu/{golden.vmid}/config"]

@@ -21,6 +21,7 @@ from tasks.session import Session
 from tasks.template import takeover
 from tasks.template.takeover import take_over
 from tests.environments import OTHER_RUN, RUN, Place, opened
+from tests.meanwhile import lasting_until_asked_for
 from tests.tasks.template.runs import Ended, build, surveyed, undo, volumes
 from tests.templates import Golden
 
@@ -325,12 +326,13 @@ def test_what_a_rollback_could_not_remove_may_be_taken_over_again(
 def test_a_dead_runs_task_is_waited_for_before_its_guest_is_taken_over(
     golden: Golden, document: dict[str, Any]
 ) -> None:
-    golden.place.lab.set_time(scale=1.0, imgcopy=0.0, qmcreate=0.0, qmconfig=1.0)
+    golden.place.lab.set_time(scale=1.0, imgcopy=0.0, qmcreate=0.0, qmconfig=600)
     with late_in_a_task(golden, document) as here:
-        golden.place.lab.set_time(scale=0.0)
         guest = here.guest(TEMPLATE)
 
-        live = take_over(here, guest, here.require(guest))
+        with lasting_until_asked_for(golden.place.lab):
+            live = take_over(here, guest, here.require(guest))
+    golden.place.lab.set_time(qmconfig=1)
 
     assert "scsi0" in live.config
     assert run_of(golden) == OTHER_RUN
