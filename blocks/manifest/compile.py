@@ -31,7 +31,10 @@ _EMPTY_DRIVES = {"ide2": "none", "ide3": "none"}
 
 
 def compile_guests(env: Env) -> tuple[Guest, ...]:
-    """The guests of an environment, in manifest order. The document has passed all checks."""
+    """The guests of an environment, in manifest order.
+
+    The document has passed all checks, and each node has what it is installed from.
+    """
     plans = tuple(_plans(env))
     macs = _macs(env, plans)
     hosts = _hosts(env, plans)
@@ -213,7 +216,7 @@ def _guest(
 ) -> Guest:
     node, resources = plan.node, plan.resources
     root = _root(disks)
-    iso = node.iso or env.spec.hypervisor.iso
+    iso = node.iso
     source = _source(env, plan, hosts, root.slot if root is not None else None)
     tags = {normal_tag(tag) for tag in (*env.metadata.tags, *node.tags)}
     optional = {} if resources.cpu is None else {"cpu": resources.cpu}
@@ -264,8 +267,7 @@ def _firmware(env: Env, resources: Resources, root: Disk | None) -> Firmware:
 def _source(
     env: Env, plan: _Plan, hosts: tuple[HostsEntry, ...], root_slot: str | None
 ) -> IsoSource | None:
-    iso = plan.node.iso or env.spec.hypervisor.iso
-    kickstart = plan.node.kickstart or env.spec.hypervisor.kickstart
+    iso, kickstart = plan.node.iso, plan.node.kickstart
     if iso is None or kickstart is None or root_slot is None:
         return None
     whole = re.match(r"[A-Za-z][A-Za-z0-9_.-]*:", iso.image)

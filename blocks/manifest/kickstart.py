@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr
 
+from blocks.manifest.fields import CRYPT
 from blocks.model import Model
 
 Distro = Literal[
@@ -38,6 +39,18 @@ Distro = Literal[
 WITHOUT_SELINUX = frozenset(
     {"ubuntu2204", "ubuntu2404", "ubuntu2604", "debian12", "debian13", "sles15", "leap15"}
 )
+
+
+def _crypt(secret: SecretStr) -> SecretStr:
+    if not CRYPT.fullmatch(secret.get_secret_value()):
+        raise ValueError(
+            "is no crypt(3) hash, and nor is what ${gen:password:24} gives; make one with "
+            "'openssl passwd -6' or 'mkpasswd', and name where it is, such as ${env:ROOT_HASH}"
+        )
+    return secret
+
+
+CryptHash = Annotated[SecretStr, AfterValidator(_crypt)]
 
 
 class Sudo(Model):
@@ -93,7 +106,7 @@ class AdditionalUser(Model):
         examples=["~/.ssh/id_ed25519.pub"],
     )
     ssh_keys: tuple[str, ...] = Field(default=(), description="Further public keys")
-    password_hash: SecretStr | None = Field(
+    password_hash: CryptHash | None = Field(
         default=None, description="crypt(3) hash of a password", examples=["${env:OPS_HASH}"]
     )
 
@@ -133,7 +146,7 @@ class Kickstart(Model):
     additional_users: tuple[AdditionalUser, ...] = Field(
         default=(), description="Users besides root"
     )
-    root_password_hash: SecretStr | None = Field(
+    root_password_hash: CryptHash | None = Field(
         default=None,
         description="crypt(3) hash of the password of root; without it root has no password",
         examples=["${env:ROOT_HASH}"],

@@ -29,6 +29,7 @@ from blocks.manifest.tree import Item, merge
 from blocks.manifest.validation import validate
 from blocks.paths import is_file, named_path, state_dir
 
+_PARTS = ("iso", "kickstart")
 _MASTERS = ("Env", template.KIND)
 
 
@@ -121,7 +122,7 @@ def _env(read: _Sources) -> Loaded:
         expand_keys(hypervisor, faults, files)
         expand_origins(hypervisor, faults)
     # Files that could not be read leave holes, of which nothing more is to be said.
-    document = validate(Env, root, faults)
+    document = validate(Env, _whole_nodes(root), faults)
     faults += check(layers(root))
     if faults or document is None:
         raise read.refuse()
@@ -253,11 +254,37 @@ def _merge_defaults(hypervisor: Item) -> None:
             continue
         merged = node if defaults is None else _over(node, defaults)
         assert isinstance(merged.value, dict)  # noqa: S101 - merging mappings gives a mapping
-        for part in ("iso", "kickstart"):
+        for part in _PARTS:
             own, common = merged.get(part), hypervisor.get(part)
             if own is not None and common is not None:
                 merged = replace(merged, value={**merged.value, part: merge(own, common)})
         nodes.value[label] = merged
+
+
+def _whole_nodes(root: Item) -> Item:
+    """The tree as the models see it: the document's iso and kickstart are in its nodes alone.
+
+    So they need not be whole, where what they lack is in each node that uses them.
+    """
+    spec, hypervisor = root.get("spec"), root.get("spec", "hypervisor")
+    nodes = hypervisor.get("nodes") if hypervisor is not None else None
+    if spec is None or hypervisor is None or nodes is None or not isinstance(nodes.value, dict):
+        return root
+    common = {part: item for part in _PARTS if (item := hypervisor.get(part)) is not None}
+    whole = {
+        label: _with(node, {part: item for part, item in common.items() if not node.get(part)})
+        for label, node in nodes.value.items()
+    }
+    layer = _with(hypervisor, {"nodes": replace(nodes, value=whole)}, without=_PARTS)
+    return _with(root, {"spec": _with(spec, {"hypervisor": layer})})
+
+
+def _with(item: Item, more: Mapping[str, Item], without: tuple[str, ...] = ()) -> Item:
+    """A mapping with other entries; what is no mapping stays as it is."""
+    if not isinstance(item.value, dict):
+        return item
+    kept = {key: child for key, child in item.value.items() if key not in without}
+    return replace(item, value={**kept, **more})
 
 
 def _present_hooks(root: Item) -> None:
@@ -324,6 +351,13 @@ def _notices(environment: Environment) -> list[str]:
         users = [user for user in told.users if user.ssh_keys or user.password_hash]
         if not told.root_ssh_keys and told.root_password_hash is None and not users:
             notices.append(f"{guest.label}: nobody can log in; add kickstart.ssh_keys")
+        notices += [
+            f"{guest.label}: {user.name} has no password that sudo could ask for; give "
+            f"kickstart.additional_users[{index}] a password_hash, or say "
+            "kickstart.sudo.wheel_nopasswd: true"
+            for index, user in enumerate(told.users)
+            if user.sudo and user.password_hash is None and not told.sudo_nopasswd
+        ]
         keys = [*told.root_ssh_keys, *(key for user in told.users for key in user.ssh_keys)]
         if not all(is_whole(key) for key in keys):
             notices.append(f"{guest.label}: an SSH key is cut short; SSH will not accept it")

@@ -38,6 +38,9 @@ _REMEDIES = {
     "model": "write it as 'key: value' lines",
     "ip": "write it such as 10.0.0.11",
 }
+# What people call things that have another name here.
+_MEANT_VALUES = {"uefi": "ovmf", "efi": "ovmf", "bios": "seabios", "legacy": "seabios"}
+_MEANT_KEYS = {"firmware": "bios", "uefi": "bios"}
 _LIMITS = {
     "greater_than_equal": ("ge", "must be at least {}"),
     "greater_than": ("gt", "must be more than {}"),
@@ -124,13 +127,24 @@ def _locate(
 
 def _unknown_key(model: type[BaseModel], item: Item, used: Sequence[int | str]) -> Fault:
     name = str(used[-1])
-    known = _keys_of(_model_at(model, used[:-1]))
-    close = nearest(name, known)
+    owner = _model_at(model, used[:-1])
+    known = _keys_of(owner)
+    close = nearest(name, known) or _other_name(owner, _MEANT_KEYS.get(name.lower(), name))
     listed = f"(known: {', '.join(sorted(known))})"
     return item.fault(
         f"unknown key {name!r}",
         f"did you mean {close!r}? {listed}" if close else f"remove it {listed}",
     )
+
+
+def _other_name(owner: type[BaseModel] | None, name: str) -> str | None:
+    """The key itself, or the mapping below that has it: ``bios``, or ``resources: {bios: ...}``."""
+    if owner is None or name in owner.model_fields:
+        return name if owner is not None else None
+    for part, field in owner.model_fields.items():
+        if name in _keys_of(_model_at(field.annotation, ())):
+            return f"{part}: {{{name}: ...}}"
+    return None
 
 
 def _keys_of(model: type[BaseModel] | None) -> list[str]:
@@ -189,6 +203,7 @@ def _words(kind: str, context: Mapping[str, Any], message: str, item: Item) -> t
 def _choice(expected: str, item: Item) -> tuple[str, str]:
     names = [name.strip().strip("'") for name in expected.replace(" or ", ", ").split(",")]
     given = item.value if isinstance(item.value, str) and item.masked is None else ""
-    close = nearest(given, names) if given else None
+    meant = _MEANT_VALUES.get(given.lower(), given)
+    close = meant if meant in names else nearest(given, names) if given else None
     problem = f"must be one of {', '.join(names)}" if len(names) > 1 else f"must be {names[0]}"
     return problem, f"did you mean {close!r}?" if close else ""

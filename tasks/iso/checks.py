@@ -12,6 +12,8 @@ import unicodedata
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
+from blocks.manifest.fields import CRYPT
+
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _HOSTNAME = re.compile(_LABEL)
 _DOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
@@ -24,7 +26,6 @@ _INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}")
 _MAC = re.compile(r"(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}")
 _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _SERIAL = re.compile(r"[A-Za-z0-9._-]{1,20}")
-_CRYPT = re.compile(r"\$(?:1|5|6|y|gy|7|2[abxy])\$[./A-Za-z0-9$=,+-]{8,250}")
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,61}[A-Za-z0-9])?")
 _SSH_KEY = re.compile(
     r"(?:[A-Za-z][A-Za-z0-9-]*(?:=\"[^\"]*\")?(?:,[A-Za-z][A-Za-z0-9-]*(?:=\"[^\"]*\")?)* )?"
@@ -155,7 +156,7 @@ def serial(key: str, value: str) -> str:
 
 def crypt_hash(key: str, value: str) -> str:
     """A crypt(3) string; the refused text is never shown."""
-    if _CRYPT.fullmatch(value) is None:
+    if CRYPT.fullmatch(value) is None:
         raise RenderError(key, "is not a crypt(3) hash, such as mkpasswd -m sha-512 prints")
     return value
 

@@ -82,6 +82,6 @@ def _secrets(part: Item) -> Iterator[Fault]:
     if password is not None and password.text() and password.masked is None:
         yield password.fault(
             "is written out",
-            "name where it is instead: ${env:NAME}, ${file:PATH} or ${vault:PATH#KEY}; "
-            "or give its hash under password_hash",
+            "name where it is instead: ${env:NAME}, ${file:PATH} or ${vault:PATH#KEY}; let one be "
+            "made by ${gen:password:24}; or give its hash under password_hash",
         )

@@ -363,7 +363,7 @@ def test_the_installation_is_told_everything(tmp_path: Path) -> None:
         "      firewall: { enabled: false }\n"
         "      selinux: permissive\n"
         "      update_system: true\n"
-        "      root_password_hash: $6$x$y\n"
+        "      root_password_hash: $6$salt$hash\n"
         "      additional_users: [{ name: ops, wheel: true }]\n",
     )
 
@@ -378,7 +378,7 @@ def test_the_installation_is_told_everything(tmp_path: Path) -> None:
     assert (told.repositories[0].name, told.repositories[0].cost) == ("epel", 5)
     assert (told.firewall, told.selinux, told.update_system) == (False, "permissive", True)
     assert told.root_password_hash is not None
-    assert told.root_password_hash.get_secret_value() == "$6$x$y"
+    assert told.root_password_hash.get_secret_value() == "$6$salt$hash"
     assert (told.users[0].name, told.users[0].sudo) == ("ops", True)
 
 
@@ -508,6 +508,50 @@ def test_who_could_not_log_in_is_told_beforehand(tmp_path: Path) -> None:
 
     assert "db1: nobody can log in; add kickstart.ssh_keys" in load(tmp_path, text).notices
     assert load(tmp_path).notices == ()
+
+
+ADMIN = f'additional_users: [{{ name: ops, wheel: true, ssh_key: "{KEY}" }}]'
+
+
+@pytest.mark.parametrize(
+    ("also", "warned"),
+    [
+        ("", True),
+        ("sudo: { wheel_nopasswd: true }", False),
+        ("root_password_hash: $6$saltsalt$abcdefgh.abcdefgh", True),
+    ],
+)
+def test_an_administrator_without_a_password_is_told_beforehand(
+    also: str, warned: bool, tmp_path: Path
+) -> None:
+    text = changed("distro: rocky9", f"distro: rocky9\n      {ADMIN}\n      {also}")
+
+    notice = (
+        "db1: ops has no password that sudo could ask for; give kickstart.additional_users[0] a "
+        "password_hash, or say kickstart.sudo.wheel_nopasswd: true"
+    )
+    assert (notice in load(tmp_path, text).notices) is warned
+
+
+def test_what_common_parts_lack_may_be_in_each_node(tmp_path: Path) -> None:
+    text = changed("iso: { storage: local, image: rocky9.iso }", "iso: { storage: local }")
+    text = changed("distro: rocky9", "timezone: Europe/Berlin", text)
+    for number, distro in ((1, "rocky9"), (2, "debian12")):
+        own = f"iso: {{ image: {distro}.iso }}\n        kickstart: {{ distro: {distro} }}"
+        place = f"proxmox: {{ node_name: pve{number}"
+        text = changed(place, f"{own}\n        {place}", text)
+
+    sources = [guest.install for guest in load(tmp_path, text).guests]
+
+    assert [source.iso for source in sources if source] == [
+        "local:iso/rocky9.iso",
+        "local:iso/debian12.iso",
+    ]
+    told = [source.installation for source in sources if source]
+    assert [(one.distro, one.timezone) for one in told] == [
+        ("rocky9", "Europe/Berlin"),
+        ("debian12", "Europe/Berlin"),
+    ]
 
 
 def test_a_key_that_is_cut_short_loads_with_a_notice(tmp_path: Path) -> None:

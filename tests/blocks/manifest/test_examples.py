@@ -72,9 +72,9 @@ def test_manifests_know_the_distributions_that_can_be_installed() -> None:
 def test_an_example_loads_in_less_than_a_tenth_of_a_second() -> None:
     def processor_time() -> float:
         reader.compose.cache_clear()
-        start = time.process_time()
+        start = time.thread_time()
         load_environment(LAB, env={})
-        return time.process_time() - start
+        return time.thread_time() - start
 
     assert min(processor_time() for _ in range(5)) < 0.1
 

@@ -80,6 +80,36 @@ WRONG = {
         f"{NODE}.resources.bios",
         "must be one of seabios, ovmf; did you mean 'ovmf'?",
     ),
+    "firmware by its common name": (
+        "cores: 2",
+        "bios: UEFI",
+        f"{NODE}.resources.bios",
+        "must be one of seabios, ovmf; did you mean 'ovmf'?",
+    ),
+    "key that has another name": (
+        "cores: 2",
+        "firmware: uefi",
+        f"{NODE}.resources.firmware",
+        "unknown key 'firmware'; did you mean 'bios'?",
+    ),
+    "key of the mapping below": (
+        "ips: { public: 10.0.0.11 }",
+        "firmware: uefi",
+        f"{NODE}.firmware",
+        "unknown key 'firmware'; did you mean 'resources: {bios: ...}'?",
+    ),
+    "password for a hash": (
+        "distro: rocky9",
+        "distro: rocky9\n      root_password_hash: hunter2",
+        "spec.hypervisor.kickstart.root_password_hash",
+        "is no crypt(3) hash, and nor is what ${gen:password:24} gives; make one with",
+    ),
+    "image that no node has": (
+        "image: rocky9.iso",
+        "guest_os_type: l26",
+        "spec.hypervisor.iso.image",
+        "is missing; add 'image: ...'",
+    ),
     "unknown distribution": (
         "distro: rocky9",
         "distro: rokcy9",

@@ -74,9 +74,9 @@ def test_a_template_loads_in_less_than_a_tenth_of_a_second() -> None:
 
     def processor_time() -> float:
         reader.compose.cache_clear()
-        start = time.process_time()
+        start = time.thread_time()
         load_environment(GOLDEN / "template.yaml", env={})
-        return time.process_time() - start
+        return time.thread_time() - start
 
     assert min(processor_time() for _ in range(5)) < 0.1
 
