@@ -5,32 +5,34 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 from deployments.lab.testing import RunningLab
 
 _LOOK_SECONDS = 0.02
 _PATIENCE_SECONDS = 120
-_STATUS = re.compile(r".*/tasks(/UPID:[^/]+/status)?")
+_TASKS = re.compile(r".*/tasks(/UPID:[^/]+/status)?")
 
 
 @contextmanager
-def lasting_until_asked_for(lab: RunningLab, times: int = 2) -> Iterator[None]:
-    """Tasks last, until somebody has asked that often what they are doing; then all of them end.
+def lasting_until(
+    lab: RunningLab, seen: Callable[[dict[str, Any]], bool], times: int = 1
+) -> Iterator[None]:
+    """Tasks last until that many calls of such a kind have been answered; then all of them end.
 
     So a test proves that something was waited for, however slow the machine is. Begins a new list
     of calls.
     """
     lab.forget_requests()
-    asked, over = threading.Event(), threading.Event()
+    met, over = threading.Event(), threading.Event()
 
     def watch() -> None:
         late = time.monotonic() + _PATIENCE_SECONDS
         while not over.wait(_LOOK_SECONDS) and time.monotonic() < late:
-            calls = [row["path"] for row in lab.requests() if row["method"] == "GET"]
-            if sum(1 for path in calls if _STATUS.fullmatch(path)) >= times:
-                asked.set()
+            if sum(1 for call in lab.requests() if seen(call)) >= times:
+                met.set()
                 break
         lab.set_time(scale=0)
 
@@ -38,7 +40,16 @@ def lasting_until_asked_for(lab: RunningLab, times: int = 2) -> Iterator[None]:
     watching.start()
     try:
         yield
-        assert asked.is_set(), "nobody has asked for a task"
+        assert met.is_set(), "what the tasks were to last for did not happen"
     finally:
         over.set()
         watching.join()
+
+
+def lasting_until_asked_for(lab: RunningLab) -> AbstractContextManager[None]:
+    """Tasks last until somebody has asked twice what they are doing; then all of them end."""
+    return lasting_until(lab, _asks_for_tasks, times=2)
+
+
+def _asks_for_tasks(call: dict[str, Any]) -> bool:
+    return call["method"] == "GET" and bool(_TASKS.fullmatch(call["path"]))

@@ -190,12 +190,13 @@ def test_an_installation_is_seen_from_outside_by_the_counters_of_its_one_process
     marker = "%post\necho PROXFLOW_ENVIRONMENT=prod > /etc/proxflow-release\n%end\n"
     iso = seed(client, tmp_path, "seed151.iso", "OEMDRV", {"ks.cfg": text + marker})
     create(client, 151, ide2=ROCKY, ide3=iso, boot="order=scsi0;ide2")
-    client.lab.set_time(0.001, boot=500, install=60_000)
+    client.lab.set_time(0.001, boot=1e9, install=60_000)
     start(client, 151)
     current = "/nodes/pve1/qemu/151/status/current"
     first = client.get(current)
+    client.lab.set_time(boot=0)
     writing = eventually(lambda: int(client.get(current)["diskwrite"]))
-    client.lab.set_time(0)
+    client.lab.set_time(0, **TIMES)
     eventually(lambda: addresses(client, 151))
     last = client.get(current)
     path = "/nodes/pve1/qemu/151/agent/file-read"
