@@ -8,11 +8,9 @@ boot. Hashes of passwords are in the first one only, which the second one delete
 from __future__ import annotations
 
 import json
-import re
-from locale import locale_alias
 from typing import Any
 
-from tasks.iso import zypp
+from tasks.iso import checks, zypp
 from tasks.iso.checks import RenderError
 from tasks.iso.facts import Card, Facts
 from tasks.iso.keyfiles import keyfiles
@@ -35,7 +33,7 @@ def _profile(facts: Facts) -> dict[str, Any]:
         "questions": {"policy": "auto"},
         "product": {"id": _PRODUCTS[facts.distro.name]},
         "localization": {
-            "language": _language(inst.lang),
+            "language": f"{checks.utf8_lang('installation.lang', inst.lang, 'Agama')}.UTF-8",
             "keyboard": _keyboard(facts),
             "timezone": inst.timezone,
         },
@@ -53,15 +51,6 @@ def _profile(facts: Facts) -> dict[str, Any]:
             ],
         },
     }
-
-
-def _language(lang: str) -> str:
-    found = re.fullmatch(r"([a-z]{2,3}_[A-Z]{2})(?:\.(?:UTF-8|utf8))?", lang)
-    if found is None or found[1].lower() not in locale_alias:
-        raise RenderError(
-            "installation.lang", f"{lang!r} is not a locale that Agama takes, such as en_US.UTF-8"
-        )
-    return f"{found[1]}.UTF-8"
 
 
 def _keyboard(facts: Facts) -> str:

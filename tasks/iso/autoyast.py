@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tasks.iso import zypp
+from tasks.iso import checks, zypp
 from tasks.iso.checks import RenderError
 from tasks.iso.facts import Card, Facts
 from tasks.iso.templating import render
@@ -49,8 +49,7 @@ def files(facts: Facts) -> dict[str, str]:
     base += ["chrony"] if facts.ntp else []
     base += ["firewalld"] if facts.installation.firewall else []
     wanted, patterns = zypp.told_apart(facts.early_packages)
-    late_packages, late_patterns = zypp.told_apart(facts.late_packages)
-    setup = render("autoyast/setup.sh.j2", f=facts, repositories=zypp.repositories(facts))
+    cards = [(card.name or f"eth{index}", card) for index, card in enumerate(facts.cards)]
     return {
         "autoinst.xml": render(
             "autoyast/autoinst.xml.j2",
@@ -58,16 +57,25 @@ def files(facts: Facts) -> dict[str, str]:
             linuxrc=_linuxrc(facts),
             sles=facts.distro.name.startswith("sles"),
             keymap=keymap,
-            language=facts.installation.lang.partition(".")[0].partition("@")[0],
-            cards=[(card.name or f"eth{index}", card) for index, card in enumerate(facts.cards)],
+            language=checks.utf8_lang("installation.lang", facts.installation.lang, "YaST"),
+            cards=cards,
             packages=list(dict.fromkeys([*base, *wanted])),
             patterns=list(dict.fromkeys(["base", *patterns])),
-            setup=setup,
-            done=render(
-                "autoyast/done.sh.j2", f=facts, packages=late_packages, patterns=late_patterns
-            ),
+            setup=render("autoyast/setup.sh.j2", f=facts, cards=cards),
+            done=_done(facts),
         )
     }
+
+
+def _done(facts: Facts) -> str:
+    packages, patterns = zypp.told_apart(facts.late_packages)
+    return render(
+        "autoyast/done.sh.j2",
+        f=facts,
+        packages=packages,
+        patterns=patterns,
+        repositories=zypp.repositories(facts),
+    )
 
 
 def _linuxrc(facts: Facts) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from locale import locale_alias
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
@@ -115,6 +116,16 @@ def timezone(key: str, value: str) -> str:
 def lang(key: str, value: str) -> str:
     """A locale."""
     return _match(key, value, _LANG, "a locale, such as en_US.UTF-8")
+
+
+def utf8_lang(key: str, value: str, installer: str) -> str:
+    """Language and country of a locale, for installers that know no encoding but UTF-8."""
+    found = re.fullmatch(r"([a-z]{2,3}_[A-Z]{2})(?:\.(?:UTF-8|utf8))?", value)
+    if found is None or found[1].lower() not in locale_alias:
+        raise RenderError(
+            key, f"{_shown(value)} is not a locale that {installer} takes, such as en_US.UTF-8"
+        )
+    return found[1]
 
 
 def keyboard(key: str, value: str) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from blocks.manifest.guest import Firmware, Guest, Inet, Repository
-from tasks.iso.render import render
+from tasks.iso.render import RenderError, render
 
 from .guests import STATIC, V6_ONLY, full, nic, plain
 from .reading import NS, profile, put_files
@@ -128,6 +128,33 @@ def test_autoyast_marks_the_system_when_its_second_stage_is_over() -> None:
     assert "/etc/proxflow-release" not in before
 
 
+def test_a_card_without_addresses_gets_none_by_ipv6_either() -> None:
+    files = put_files(render(full("sles15"), env="prod"))
+
+    assert files["/etc/sysctl.d/70-proxflow-eth2.conf"][1] == "net/ipv6/conf/eth2/disable_ipv6 = 1"
+    assert [path for path in files if "sysctl" in path] == ["/etc/sysctl.d/70-proxflow-eth2.conf"]
+
+
+@pytest.mark.parametrize("lang", ["C.UTF-8", "de_DE.ISO-8859-1", "de_DE.UTF-8@euro", "xx_XX"])
+def test_a_locale_that_yast_would_make_another_of_is_refused(lang: str) -> None:
+    with pytest.raises(RenderError, match="is not a locale that YaST takes"):
+        render(plain("sles15", lang=lang), env="prod")
+
+
+def test_hosts_and_repositories_are_written_when_yast_writes_no_more() -> None:
+    own = Repository(name="own", baseurl="https://r.example/15")
+    root = profile(render(plain("sles15", repositories=(own,)), env="prod"))
+
+    before, after = (
+        root.findtext(f"y:scripts/y:{kind}-scripts/y:script/y:source", "", NS)
+        for kind in ("chroot", "init")
+    )
+
+    for path in ("/etc/hosts", "/etc/zypp/repos.d/proxflow-own.repo"):
+        assert path not in before
+        assert f"put {path} " in after
+
+
 def test_suse_is_updated_in_its_first_boot_where_it_has_its_own_network() -> None:
     root = profile(render(full("sles15"), env="prod"))
 
@@ -147,6 +174,7 @@ def test_suse_is_finished_unless_its_update_failed(
     root = profile(render(full("sles15"), env="prod"))
     script = root.findtext("y:scripts/y:init-scripts/y:script/y:source", "", NS)
     script = script.replace("/etc/proxflow-release", str(tmp_path / "release"))
+    script = script.replace("/etc/hosts", str(tmp_path / "hosts"))
     (tmp_path / "zypper").write_text(f"#!/bin/sh\nexit {code}\n")
     (tmp_path / "zypper").chmod(0o755)
 
