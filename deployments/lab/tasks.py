@@ -57,6 +57,10 @@ class Task:
         """The user without the token's name."""
         return self.authid.partition("!")[0]
 
+    def owned_by(self, authid: str) -> bool:
+        """Whether it is that caller's own: a token has its tasks only, a user its tokens', too."""
+        return authid in (self.authid, self.user)
+
     def identity_fields(self) -> dict[str, Any]:
         """``user`` and, for tokens, ``tokenid``."""
         user, mark, token = self.authid.partition("!")

@@ -79,6 +79,28 @@ def test_a_pool_lends_its_rights_to_its_members_and_lists_are_cut_silently(
     )
 
 
+def test_the_access_control_list_takes_audit_and_tells_of_every_entry(
+    rights_lab: RunningLab,
+) -> None:
+    entry = {"path": "/pool/web", "ugid": "pooled@pve", "type": "user", "roleid": "PVEVMUser"}
+
+    assert entry | {"propagate": 1} in Client(rights_lab).get("/access/acl")
+    assert as_token(rights_lab, "ops@pve!full").get("/access/acl") == []
+
+
+def test_a_token_sees_its_own_tasks_on_the_node_alone(rights_lab: RunningLab) -> None:
+    path = "/nodes/pve1/qemu/100/config"
+    client = as_token(rights_lab, "ops@pve!full")
+    mine = client.call("POST", path, name="renamed")
+    Client(rights_lab).task("POST", path, name="of-another")
+
+    rows = client.get("/nodes/pve1/tasks", vmid=100, source="all")
+
+    assert [row["upid"] for row in rows] == [mine]
+    assert as_token(rights_lab, "ops@pve!split").get("/nodes/pve1/tasks", source="all") == []
+    assert client.get("/cluster/tasks") == []
+
+
 def test_changing_an_option_names_the_missing_privilege(rights_lab: RunningLab) -> None:
     client = as_token(rights_lab, "pooled@pve!t")
 

@@ -75,6 +75,29 @@ async def permissions(call: Call) -> dict[str, dict[str, int]]:
     return call.lab.access.effective(identity)
 
 
+@endpoint("GET", "/access/acl")
+async def access_list(call: Call) -> list[dict[str, Any]]:
+    """Who has which role where; without Sys.Audit only of paths whose rights one may change."""
+    all_seen = call.has("/access", "Sys.Audit")
+    return [
+        {
+            "path": entry.path,
+            "propagate": int(entry.propagate),
+            "roleid": entry.role,
+            "type": _kind_of(entry.who),
+            "ugid": entry.who.removeprefix("@"),
+        }
+        for entry in call.lab.access.acl
+        if all_seen or call.has(entry.path, "Permissions.Modify")
+    ]
+
+
+def _kind_of(who: str) -> str:
+    if who.startswith("@"):
+        return "group"
+    return "token" if "!" in who else "user"
+
+
 @endpoint("GET", "/access/users", {"enabled": boolean(), "full": boolean()})
 async def users(call: Call) -> list[dict[str, Any]]:
     """Users; only oneself without rights."""

@@ -61,6 +61,13 @@ async def version(_call: Call) -> dict[str, str]:
     return {"release": RELEASE, "repoid": REPOID, "version": VERSION}
 
 
+@endpoint("GET", "/nodes/{node}/time", check=on("/nodes/{node}", "Sys.Audit"))
+async def node_time(_call: Call) -> dict[str, Any]:
+    """The node's clock, in seconds since 1970."""
+    now = int(time.time())
+    return {"localtime": now, "time": now, "timezone": "UTC"}
+
+
 @endpoint("GET", "/nodes/{node}/status", check=on("/nodes/{node}", "Sys.Audit"))
 async def status(call: Call) -> dict[str, Any]:
     """Load and resources of the node."""

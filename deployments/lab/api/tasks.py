@@ -70,7 +70,7 @@ async def task_list(call: Call) -> list[dict[str, Any]]:
     auditor = call.has(f"/nodes/{call.node}", "Sys.Audit")
     rows = []
     for task in call.lab.tasks.newest_first(call.node):
-        if not auditor and task.user != call.who.user:
+        if not auditor and not task.owned_by(call.who.authid):
             continue
         if not _wanted(task, call.params):
             continue
@@ -100,7 +100,7 @@ def _wanted(task: Task, params: dict[str, Any]) -> bool:
 
 
 def _own_or(call: Call, task: Task | None, privilege: str) -> None:
-    if task is None or task.user != call.who.user:
+    if task is None or not task.owned_by(call.who.authid):
         call.require(f"/nodes/{call.node}", privilege)
 
 
