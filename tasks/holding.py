@@ -54,12 +54,19 @@ def hold(
 
 
 def let_go(client: Client, found: FoundGuest) -> None:
-    """Let the next run take up what could not be removed, as far as it can be written."""
+    """Let the next run take up what could not be removed, as far as it can be written.
+
+    Only what still says that this rollback removes it, and only as it was just read: others may
+    have written since. Two calls.
+    """
     mark = found.mark
-    if mark is not None and mark.undone:
-        text = marked(mark.model_copy(update={"undone": False}), found.live.description)
-        with suppress(ProxmoxError):
-            client.put(f"{found.path}/config", description=text)
+    if mark is None or not mark.undone:
+        return
+    with suppress(ProxmoxError):
+        now = _read_again(client, found)
+        if now is not None and now.mark == mark:
+            text = marked(mark.model_copy(update={"undone": False}), now.live.description)
+            client.put(f"{found.path}/config", description=text, **unless_changed(now.live.config))
 
 
 def _read_again(client: Client, found: FoundGuest) -> FoundGuest | None:

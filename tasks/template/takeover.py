@@ -17,6 +17,7 @@ from blocks.manifest.mark import Mark, marked
 from blocks.proxmox.errors import AlreadyExists
 from blocks.proxmox.inventory import permissions
 from tasks.atwork import has_ended, known_worker
+from tasks.clock import ahead_of
 from tasks.errors import StageError
 from tasks.live import Live, config_path, unless_changed
 from tasks.session import Session
@@ -59,7 +60,7 @@ def take_over(here: Session, guest: Guest, live: Live) -> Live:
 
 
 def refuse_busy(here: Session, guest: Guest, live: Live) -> None:
-    """Refuse an unfinished guest that another run is at work on. Three calls at most.
+    """Refuse an unfinished guest that another run is at work on. Four calls at most.
 
     Certain where the run is one of this machine, or where Prefect knows that it has ended; else it
     is judged by the tasks on the guest, and refused where this caller may not see those. Raises
@@ -100,7 +101,7 @@ def refuse_busy(here: Session, guest: Guest, live: Live) -> None:
 def refuse_busy_guests(here: Session, guests: Iterable[Guest], lives: dict[str, Live]) -> None:
     """Refuse where another run is at work on one of these, as far as they exist and are ours.
 
-    At most one call for each that is not finished. Raises StageError.
+    At most four calls for each that is not finished. Raises StageError.
     """
     for guest in guests:
         live = lives.get(guest.label)
@@ -109,25 +110,24 @@ def refuse_busy_guests(here: Session, guests: Iterable[Guest], lives: dict[str, 
 
 
 def _last_seen(here: Session, guest: Guest, live: Live, mark: Mark) -> float:
-    """When something was last done to the guest, in seconds since 1970; now, if it is just now."""
-    rows: list[dict[str, Any]] = here.client.get(
-        f"/nodes/{guest.node}/tasks", vmid=guest.vmid, source="all"
-    )
-    if not rows and not _sees_tasks_of_others(here, guest):
-        # The task that made the guest would be among one's own.
+    """When something was last done to the guest, in seconds since 1970; now, if it is just now.
+
+    Told by this machine's clock, however the node's goes. Raises StageError where the tasks of
+    others cannot be seen: the caller's own tell nothing of what the run of another does.
+    """
+    node = f"/nodes/{guest.node}"
+    if "Sys.Audit" not in permissions(here.client, node).by_path[node]:
         raise StageError(
-            f"{_named(guest)} is being made by run {mark.run} of another user, and whether "
-            f"that is at work cannot be seen: it takes Sys.Audit on /nodes/{guest.node}",
+            f"{_named(guest)} is being made by run {mark.run}, and whether that is at work cannot "
+            f"be seen: it takes Sys.Audit on {node}",
             advice="let that run end, or take a token that has it; if it is dead, remove what it "
             f"made by `{_rollback(here, mark)}`",
         )
-    times = [float(row["endtime"]) if row.get("endtime") else time.time() for row in rows]
-    return max(times, default=float(created(live.config)))
-
-
-def _sees_tasks_of_others(here: Session, guest: Guest) -> bool:
-    path = f"/nodes/{guest.node}"
-    return "Sys.Audit" in permissions(here.client, path).by_path[path]
+    rows: list[dict[str, Any]] = here.client.get(f"{node}/tasks", vmid=guest.vmid, source="all")
+    ends = [float(row["endtime"]) for row in rows if row.get("endtime")]
+    if len(ends) < len(rows):
+        return time.time()
+    return max(ends, default=float(created(live.config))) + ahead_of(here.client, guest.node)
 
 
 def _named(guest: Guest) -> str:
