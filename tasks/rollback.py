@@ -7,7 +7,6 @@ from another machine; only changes in place need the run's journal. Safe to repe
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,11 +32,7 @@ from tasks.found import (
 )
 from tasks.holding import hold, let_go
 from tasks.journal import Entry, close_journal, read_journal
-
-# Calls that a dead client left running on the cluster are waited for, this long each (seconds).
-# A seed ISO is copied in no time; a long copy is somebody else's.
-SETTLE_SECONDS = 600.0
-SETTLE_COPY_SECONDS = 30.0
+from tasks.settling import half_made, settle
 
 
 class Undone(Model):
@@ -98,7 +93,7 @@ def undo_run(
     finished, for runs that were to continue on errors. A published template stays in any case.
     Raises ProxmoxError only where the cluster cannot be read at all.
     """
-    settle(client, frozenset(guest.vmid for guest in declared))
+    settle(client, declared)
     errors: list[str] = []
     notes: list[str] = []
     entries = read_journal(env, run_id)
@@ -109,6 +104,7 @@ def undo_run(
     inventory = read_inventory(client)
     looked = look(client, inventory)
     errors += blind_spots(inventory, looked, declared)
+    errors += half_made(looked, declared)
     made = of_environment(looked.guests, env, run_id)
     kept = [g for g in made if _mark(g).published or (keep_ready and _mark(g).ready)]
     mine = [g for g in reversed(made) if g not in kept]
@@ -240,23 +236,6 @@ def remove_snippets(
             say(f"removed {snippet.volid}")
             gone.append(snippet.volid)
     return tuple(gone), errors
-
-
-def settle(client: Client, vmids: frozenset[int]) -> None:
-    """Wait for the tasks that still work on these guests, or put files on storages.
-
-    A killed client leaves its last call running on the cluster: a guest that is being created
-    would appear after the search for marks. How such a task ends does not matter.
-    """
-    ids = {str(vmid) for vmid in vmids}
-    for row in client.get("/cluster/tasks"):
-        if row.get("endtime"):
-            continue
-        copying = row.get("type") == "imgcopy"
-        if copying or row.get("id") in ids:
-            bound = SETTLE_COPY_SECONDS if copying else SETTLE_SECONDS
-            with suppress(ProxmoxError):
-                client.wait(row["upid"], timeout=bound)
 
 
 def restore(

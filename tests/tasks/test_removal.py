@@ -8,7 +8,7 @@ from blocks.manifest.mark import Mark
 from blocks.proxmox.errors import AlreadyExists, TaskFailed
 from blocks.proxmox.inventory import read_inventory
 from tasks import destroy as destroying
-from tasks import rollback as undoing
+from tasks import settling
 from tasks.create import create
 from tasks.destroy import Target, destroy
 from tasks.found import all_guests, all_seeds, of_environment
@@ -195,7 +195,7 @@ def test_a_rollback_waits_for_the_call_that_a_dead_run_left_behind(place: Place)
 
 
 def test_a_rollback_does_not_wait_for_ever(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(undoing, "SETTLE_SECONDS", 0.2)
+    monkeypatch.setattr(settling, "SECONDS", 0.2)
     place.lab.fault(kind="task", type="qmcreate", endless=True)
     with opened(place.write(iso=False)) as here:
         guest = here.guest("n1")
