@@ -6,10 +6,11 @@ environment, guest, checksum and run. What only begins like one is listed, and n
 
 from __future__ import annotations
 
+import functools
 import re
 import stat
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -22,12 +23,15 @@ from blocks.model import Model
 from blocks.paths import cache_dir
 from blocks.proxmox.client import Client, api_path
 from blocks.proxmox.errors import ProxmoxError
-from blocks.proxmox.inventory import Inventory, permissions, read_inventory
+from blocks.proxmox.inventory import Inventory, read_inventory
+from tasks.clock import ahead_of
 from tasks.found import FoundGuest, Looked, look
 from tasks.image.origin import digest_of, plain_name, stem
 from tasks.iso.build import parse_seed_name
 from tasks.progress import Meter
 from tasks.template.generations import read_name
+from tasks.template.hidden import perhaps_hidden
+from tasks.template.named import Elsewhere, read_elsewhere
 
 Kind = Literal["image", "seed", "unclear", "local"]
 
@@ -36,7 +40,6 @@ _IMAGE: Final = re.compile(
 )
 _CACHED: Final = re.compile(r"(?:[0-9a-f]{64}|[0-9a-f]{128})\.(?:image|disk)")
 _DAY: Final = 24 * 3600.0
-_GUESTS: Final = "/vms"
 
 
 class Cached(Model):
@@ -90,14 +93,28 @@ def wanted_by(environment: Environment) -> Wanted | None:
 def list_cached(client: Client, wanted: Sequence[Wanted]) -> tuple[Cached, ...]:
     """Every cached file on the cluster's storages and on this machine, with who needs it.
 
-    Three calls, one for each guest and one for each storage that takes images or ISOs. Raises
-    ProxmoxError.
+    Three calls, one for each guest, one for each storage that takes images or ISOs and one for each
+    node that has such; those of ``perhaps_hidden``, and, where nobody needs a file so far, those of
+    ``read_elsewhere``. Raises ProxmoxError.
     """
     inventory = read_inventory(client)
     looked = look(client, inventory)
     # Read after the guests: what a right that is taken away meanwhile hides is then told of.
-    rows = tuple(_on_storages(client, inventory, looked, wanted, _blind(client)))
+    listed = {row.vmid for row in inventory.guests}
+    seen = {guest.row.vmid for guest in looked.guests} | {row.vmid for row in looked.hidden}
+    blind = perhaps_hidden(client, listed, seen)
+    rows = tuple(_on_storages(client, inventory, looked, wanted, blind))
+    if any(row.may_go(0) for row in rows):
+        elsewhere = read_elsewhere(client, looked.guests)
+        rows = tuple(_with_users(row, elsewhere) for row in rows)
     return (*rows, *_on_this_machine(wanted))
+
+
+def _with_users(row: Cached, elsewhere: Sequence[Elsewhere]) -> Cached:
+    """The file with those that name it besides their configuration."""
+    name = row.name.rpartition("/")[2]
+    more = tuple(f"{each} names it" for each in elsewhere if _names(each.config, name))
+    return row.model_copy(update={"needed_by": (*row.needed_by, *more)})
 
 
 def remove_cached(client: Client, cached: Cached) -> bool:
@@ -121,16 +138,6 @@ def remove_cached(client: Client, cached: Cached) -> bool:
     return True
 
 
-def _blind(client: Client) -> tuple[str, ...]:
-    """What keeps everything where guests may be hidden: their list is cut by the caller's rights.
-
-    Two calls.
-    """
-    if permissions(client, _GUESTS).by_path[_GUESTS].get("VM.Audit"):
-        return ()
-    return (f"perhaps a guest that this caller may not see: it lacks VM.Audit on {_GUESTS}",)
-
-
 def _on_storages(
     client: Client,
     inventory: Inventory,
@@ -140,6 +147,7 @@ def _on_storages(
 ) -> Iterator[Cached]:
     online = {node.name for node in inventory.nodes if node.online}
     seen: set[tuple[str, str]] = set()
+    ahead = functools.cache(lambda node: ahead_of(client, node))
     for row in inventory.storages:
         takes = row.content & {"import", "iso"}
         place = (row.storage, "" if row.shared else row.node)
@@ -153,7 +161,7 @@ def _on_storages(
             kind = _kind(volume)
             if kind is None:
                 continue
-            volid = str(volume["volid"])
+            volid, ctime = str(volume["volid"]), volume.get("ctime")
             needed = [f"VM {g.vmid} on {g.node} cannot be read" for g in hidden]
             needed += [*_users(volid, kind, looked.guests, wanted), *blind]
             yield Cached(
@@ -162,7 +170,7 @@ def _on_storages(
                 place=row.storage if row.shared else f"{row.storage} on {row.node}",
                 node=row.node,
                 size=int(volume.get("size") or 0),
-                days=_days(float(volume.get("ctime") or time.time())),
+                days=_days(float(ctime) + ahead(row.node)) if ctime else 0.0,
                 needed_by=tuple(needed),
             )
 
@@ -183,16 +191,16 @@ def _users(
     volid: str, kind: Kind, guests: Sequence[FoundGuest], wanted: Sequence[Wanted]
 ) -> Iterator[str]:
     name = volid.rpartition("/")[2]
-    yield from (f"{guest} names it" for guest in guests if _names(guest, name))
+    yield from (f"{guest} names it" for guest in guests if _names(guest.live.config, name))
     if kind == "image":
         yield from _image_users(name, guests, wanted)
     if kind == "seed":
         yield from _seed_users(name, guests, wanted)
 
 
-def _names(guest: FoundGuest, name: str) -> bool:
+def _names(config: Mapping[str, Any], name: str) -> bool:
     """Whether it names a file of that name: two storages may be one folder of a node."""
-    return any(name in str(value) for value in guest.live.config.values())
+    return any(name in str(value) for value in config.values())
 
 
 def _image_users(
@@ -205,7 +213,6 @@ def _image_users(
             yield f"template {each.env}"
         elif each.stem is None and plain == each.image:
             yield f"template {each.env}, perhaps: its checksum cannot be had now"
-    known = {each.env for each in wanted}
     for guest in guests:
         mark = guest.mark
         if mark is None or mark.guest != TEMPLATE:
@@ -213,7 +220,8 @@ def _image_users(
         prefix = read_name(str(guest.live.config.get("name", "")))[1]
         if prefix is not None and digest.startswith(prefix):
             yield f"{guest} was made of it" if mark.ready else f"{guest} is being made of it"
-        elif prefix is None and not mark.ready and mark.env not in known:
+        elif prefix is None and not mark.ready:
+            # Its manifest may have been edited since, and name another image.
             yield f"{guest}, perhaps: it is unfinished and does not tell its image"
 
 
