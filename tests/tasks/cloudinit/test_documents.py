@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,10 @@ RENDERERS = (
     ("networkd", "debian"),
     ("sysconfig", "opensuse"),
 )
+NETWORKS = ("no card", "three cards, dual stack", "IPv6 alone", "DHCPv6")
+BOTH_ROUTES = "one card, dual stack"
+
+Written = Mapping[tuple[str, str, str], str]
 
 
 def made(one: Guest) -> Documents:
@@ -54,9 +59,38 @@ def read(text: str) -> dict[str, object]:
 
 
 def run(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+_SEVERAL = """
+import json, sys
+from cloudinit.cmd.main import main
+for words in json.load(sys.stdin):
+    if main(["cloud-init", *words]):
+        sys.exit(f"{words} failed")
+"""
+
+
+def cloud_init(program: str, text: str) -> str:
+    """What a program of Python prints that imports cloud-init and reads this text."""
+    interpreter = Path(str(shutil.which("cloud-init"))).read_text().partition("\n")[0]
+    done = subprocess.run(
+        [*interpreter.removeprefix("#!").split(), "-c", program],
+        input=text,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def commands(lines: Iterable[Sequence[object]]) -> str:
+    """What several command lines of cloud-init print, of which none may fail."""
+    return cloud_init(_SEVERAL, json.dumps([[str(word) for word in line] for line in lines]))
 
 
 @needs_cloud_init
@@ -67,48 +101,59 @@ def test_cloud_inits_own_schema_accepts_every_user_document(tmp_path: Path) -> N
         file.write_text(made(one).user_data)
         files.append(file)
 
-    answers = [run("cloud-init", "schema", "--config-file", str(file)) for file in files]
+    said = commands(("schema", "--config-file", file) for file in files)
 
-    assert all(answer.startswith("Valid") for answer in answers), answers
+    valid = [line for line in said.splitlines() if line.startswith("Valid")]
+    assert len(valid) == len(files), said
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """What cloud-init's own renderers make of network documents, by document and renderer."""
+    folder = tmp_path_factory.mktemp("renderers")
+    sources = {name: made(MATRIX[name]).network_config for name in NETWORKS}
+    sources[BOTH_ROUTES] = made(guest(nic(0, DUAL))).network_config
+    lines: list[Sequence[object]] = []
+    targets: dict[tuple[str, str, str], Path] = {}
+    for number, (name, text) in enumerate(sources.items()):
+        source = folder / f"{number}.yaml"
+        source.write_text(text)
+        for renderer, distro in RENDERERS:
+            target = folder / f"{number}-{renderer}-{distro}"
+            targets[name, renderer, distro] = target
+            command = ("devel", "net-convert", "-k", "yaml", "-p", source, "-d", target)
+            lines.append((*command, "-D", distro, "-O", renderer))
+    commands(lines)
+    return {
+        key: "\n".join(file.read_text() for file in target.rglob("*") if file.is_file())
+        for key, target in targets.items()
+    }
 
 
 @needs_cloud_init
 @pytest.mark.parametrize(("renderer", "distro"), RENDERERS)
 def test_cloud_inits_own_renderers_accept_every_network_document(
-    tmp_path: Path, renderer: str, distro: str
+    written: Written, renderer: str, distro: str
 ) -> None:
-    for name in ("no card", "three cards, dual stack", "IPv6 alone", "DHCPv6"):
-        source = tmp_path / "network-config"
-        source.write_text(made(MATRIX[name]).network_config)
-
-        written = _converted(source, tmp_path / name, renderer, distro)
-
-        found = [address in written for address in ("192.0.2.10", "2001:db8::10")]
+    for name in NETWORKS:
+        text = written[name, renderer, distro]
+        found = [address in text for address in ("192.0.2.10", "2001:db8::10")]
         assert found == [name.startswith("three"), name.startswith(("three", "IPv6"))]
 
 
 @needs_cloud_init
 @pytest.mark.parametrize(("renderer", "distro"), [one for one in RENDERERS if one[1] != "opensuse"])
 def test_both_default_routes_arrive_whatever_the_renderer(
-    tmp_path: Path, renderer: str, distro: str
+    written: Written, renderer: str, distro: str
 ) -> None:
-    source = tmp_path / "network-config"
-    source.write_text(made(guest(nic(0, DUAL))).network_config)
+    text = written[BOTH_ROUTES, renderer, distro]
 
-    written = _converted(source, tmp_path / "out", renderer, distro)
-
-    lines = [line.strip().lower() for line in written.splitlines()]
+    lines = [line.strip().lower() for line in text.splitlines()]
     for gateway in ("192.0.2.1", "2001:db8::1"):
         (line,) = (line for line in lines if line.split("=")[-1].split(" ")[-1] == gateway)
         assert line.startswith(("gateway", "ipv6_defaultgw"))
     assert not any("::/64" in line for line in lines)
     assert any("192.0.2.53" in line for line in lines)
-
-
-def _converted(source: Path, target: Path, renderer: str, distro: str) -> str:
-    command = ["cloud-init", "devel", "net-convert", "-k", "yaml", "-p", str(source)]
-    run(*command, "-d", str(target), "-D", distro, "-O", renderer)
-    return "\n".join(file.read_text() for file in target.rglob("*") if file.is_file())
 
 
 def test_cards_are_found_by_their_mac_address_and_named() -> None:
@@ -157,16 +202,7 @@ print(json.dumps(users))
 
 def _accounts(text: str) -> dict[str, Any]:
     """The accounts that cloud-init itself would make of a user document on an image of Debian."""
-    program = Path(str(shutil.which("cloud-init"))).read_text().partition("\n")[0]
-    done = subprocess.run(
-        [*program.removeprefix("#!").split(), "-c", _NORMALIZE],
-        input=text,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    found: dict[str, Any] = json.loads(done.stdout)
+    found: dict[str, Any] = json.loads(cloud_init(_NORMALIZE, text))
     return found
 
 
