@@ -95,7 +95,8 @@ Reconcile = Annotated[
     bool,
     Parameter(
         negative="",
-        help="Change finished clones that differ from the manifest; else they are only shown.",
+        help="Change finished clones that differ from the manifest, and start those that were "
+        "stopped; else they are only shown.",
     ),
 ]
 Rebuild = Annotated[
@@ -144,7 +145,8 @@ def template(
                 refuse_rebuild(require_recipe(here.environment), chosen)
             seen = surveyed(here.run)
             planned = planned_summary(seen, chosen, reconcile=reconcile)
-            keep(here.environment, "plan", plan_markdown(seen, chosen), planned)
+            shown = plan_markdown(seen, chosen, reconcile=reconcile)
+            keep(here.environment, "plan", shown, planned)
             pending = seen.pending(chosen, reconcile=reconcile)
             if not dry_run and unfinished(seen):
                 leave_others_alone(here.run, seen, pending)

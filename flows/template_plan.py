@@ -51,18 +51,18 @@ def planned_summary(seen: TemplateSurvey, chosen: Sequence[str], *, reconcile: b
             parts.append(f"{count(made, 'clone')} to be made")
         if ready := states.count("ready"):
             parts.append(f"{count(ready, 'clone')} there")
-        if differing := sum(map(bool, seen.changes.values())):
-            what = "to be changed" if reconcile else "other than declared (--reconcile changes it)"
+        if differing := sum(map(seen.deviates, seen.clones)):
+            what = "to be set right" if reconcile else "not as declared (--reconcile sets it right)"
             parts.append(f"{differing} of them {what}")
         if foreign := states.count("foreign"):
             parts.append(f"{count(foreign, 'number')} taken")
     return ", ".join(parts)
 
 
-def plan_markdown(seen: TemplateSurvey, chosen: Sequence[str]) -> str:
+def plan_markdown(seen: TemplateSurvey, chosen: Sequence[str], *, reconcile: bool = False) -> str:
     """The plan as a Prefect artifact."""
     lines = [
-        f"### {seen.environment.name}: {planned_summary(seen, chosen)}",
+        f"### {seen.environment.name}: {planned_summary(seen, chosen, reconcile=reconcile)}",
         "",
         f"Stages: {', '.join(chosen)}",
         "",
@@ -91,6 +91,7 @@ def plan_document(
                 "vmid": guest.vmid,
                 "node": guest.node,
                 "standing": seen.standing(guest),
+                "to_start": seen.is_idle(guest),
                 "changes": [
                     change.model_dump(mode="json") for change in seen.changes.get(guest.label, ())
                 ],
@@ -119,7 +120,9 @@ def _said(seen: TemplateSurvey, guest: Guest, chosen: Sequence[str]) -> str:
         case "foreign":
             return "the number is taken by somebody else's guest"
         case _:
-            return "clone, differs" if seen.changes.get(guest.label) else "clone, as declared"
+            differs = ["differs"] if seen.changes.get(guest.label) else []
+            idle = ["does not run"] if seen.is_idle(guest) else []
+            return f"clone, {' and '.join(differs + idle) or 'as declared'}"
 
 
 def _template_words(seen: TemplateSurvey, chosen: Sequence[str]) -> str:

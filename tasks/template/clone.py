@@ -167,12 +167,13 @@ def _tailor(here: Session, guest: Guest) -> Outcome:
 def start(run: RunRef, node: str) -> Outcome:
     """Start a new clone, unless it is declared not to be, and mark it as finished.
 
-    Whose it is is read anew. One that was finished before stays as it is, running or not.
+    Whose it is is read anew. One that was finished before is only started where the run has the
+    option ``reconcile``.
     """
     here = session(run)
     guest = here.guest(node)
     if _finished(here, guest) is not None:
-        return unchanged("was finished before")
+        return _again(here, guest)
     live = here.require(guest)
     outcome = done("not to be started")
     if guest.autostart:
@@ -181,6 +182,14 @@ def start(run: RunRef, node: str) -> Outcome:
         live = here.require(guest)
     _finish(here, guest, live)
     return outcome
+
+
+def _again(here: Session, guest: Guest) -> Outcome:
+    """Start one that was finished before, and that somebody stopped. Two calls at most."""
+    if not here.run.options.get("reconcile") or not guest.autostart:
+        return unchanged("was finished before")
+    here.require(guest)
+    return unchanged("runs") if is_running(here.client, guest) else _started(here, guest)
 
 
 def _started(here: Session, guest: Guest) -> Outcome:

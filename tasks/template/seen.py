@@ -62,7 +62,12 @@ class TemplateSurvey:
             for label, changes in self.changes.items()
             if changes
         )
-        return (*self.outdated, *clones)
+        idle = tuple(
+            f"{clone.label} does not run, and is declared to; --reconcile starts it"
+            for clone in self.clones
+            if self.is_idle(clone)
+        )
+        return (*self.outdated, *clones, *idle)
 
     @property
     def template(self) -> Guest:
@@ -123,7 +128,16 @@ class TemplateSurvey:
         """Whether a clone is to be made, finished or changed."""
         if self.standing(clone) != "ready":
             return True
-        return reconcile and bool(self.changes.get(clone.label))
+        return reconcile and self.deviates(clone)
+
+    def is_idle(self, clone: Guest) -> bool:
+        """Whether a finished clone does not run although it is declared to."""
+        runs = clone.label in self.rows and self.rows[clone.label].status == "running"
+        return clone.autostart and not runs and self.standing(clone) == "ready"
+
+    def deviates(self, clone: Guest) -> bool:
+        """Whether a finished clone differs from what is declared, or does not run."""
+        return bool(self.changes.get(clone.label)) or self.is_idle(clone)
 
     def findings(self, chosen: Iterable[str]) -> tuple[Finding, ...]:
         """What forbids to begin, from what was read already. No call."""

@@ -49,3 +49,26 @@ def test_a_clone_alone_can_be_checked(golden: Golden, manifest: Path, run: Comma
     result = run.good("verify", manifest, "--only", golden.vmid + 1, "--json").json()
 
     assert [guest["vmid"] for guest in result["guests"]] == [golden.vmid + 1]
+
+
+def test_a_clone_that_somebody_stopped_is_told_by_all_and_started_by_reconcile(
+    golden: Golden, manifest: Path, run: Commands
+) -> None:
+    clone = f"/nodes/{NODES[0]}/qemu/{golden.vmid + 1}/status"
+    with golden.place.client() as client:
+        client.run("POST", f"{clone}/stop")
+
+        told = {
+            "verify": run("verify", manifest).out,
+            "status": run.good("status", manifest).out,
+            "dry run": run.good("template", "build", manifest, "--dry-run").err,
+            "left": run.good("template", "build", manifest, "--yes").out,
+        }
+        run.good("template", "build", manifest, "--yes", "--reconcile")
+
+        assert client.get(f"{clone}/current")["status"] == "running"
+    assert "does not run" in told["verify"]
+    assert "1 to start" in told["status"]
+    assert "clone, does not run" in told["dry run"]
+    assert "--reconcile starts it" in told["left"]
+    assert run("verify", manifest).code == 0
