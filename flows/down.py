@@ -111,6 +111,7 @@ def swept(removal: Removal, labels: Collection[str]) -> tuple[str, ...]:
 def down_jobs(run: RunRef, removal: Removal, *, force: bool) -> tuple[NodeJob, ...]:
     """One job a guest, in the order of removal: the guest, then its seeds.
 
+    A template goes when every clone is gone: while one is left, it can be made anew from it.
     Seeds of several guests with one label, and of none, have a job of their own.
     """
     names = job_names(removal.guests)
@@ -118,7 +119,9 @@ def down_jobs(run: RunRef, removal: Removal, *, force: bool) -> tuple[NodeJob, .
     for owner in removal.guests:
         name = names[owner.row.vmid]
         users = tuple(
-            (names[user.row.vmid], "destroy") for user in removal.guests if uses(user, owner)
+            (names[user.row.vmid], "destroy")
+            for user in removal.guests
+            if uses(user, owner) or (owner.row.template and not user.row.template)
         )
         target = Target.of(owner, shares=owner.row.vmid in removal.sharing)
         stages = [

@@ -73,7 +73,8 @@ def plan_removal(
     wanted = {guest.label for guest in environment.guests}
     undeclared = {label_of(found) for found in ours} - set(declared)
     doomed = [f for f in ours if label_of(f) in wanted or (whole and label_of(f) in undeclared)]
-    doomed.sort(key=lambda f: _place(label_of(f), declared), reverse=True)
+    # Clones before what they were made of, also where no volume tells that they depend on it.
+    doomed.sort(key=lambda f: (not f.row.template, _place(label_of(f), declared)), reverse=True)
     labels = {label_of(found) for found in doomed} | wanted
     stays = [found for found in guests if found not in doomed]
     seeds = all_seeds(client, inventory, everyone.name)

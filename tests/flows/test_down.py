@@ -10,6 +10,8 @@ import pytest
 from flows.down import down
 from tests.environments import RUN, Place, brought_up, opened
 from tests.flows.commands import Commands
+from tests.tasks.template.clones import make, make_template
+from tests.templates import Golden
 
 
 class Terminal(io.StringIO):
@@ -57,6 +59,22 @@ def test_guests_go_in_reverse_order_and_users_of_a_disk_before_its_owner(
     assert order[-1] == place.vmid(1)
     assert sorted(order) == [place.vmid(1), place.vmid(2), place.vmid(3)]
     assert place.volumes() == []
+
+
+def test_a_template_goes_after_all_of_its_clones(place: Place, run: Commands) -> None:
+    golden = Golden(place)
+    manifest = golden.write(golden.document(golden.image_file(place.folder), clones=2))
+    clones = (golden.clone(1, autostart=False), golden.clone(2, autostart=False))
+    with golden.opened(golden.recipe(*clones)) as here:
+        make_template(here)
+        for clone in clones:
+            make(here, clone.label)
+    place.lab.forget_requests()
+
+    run.good("down", manifest, "--parallel", 4, "--yes")
+
+    assert deletions(place)[-1] == golden.vmid
+    assert len(deletions(place)) == 3
 
 
 def test_what_will_go_is_shown_with_every_disk_and_a_dry_run_keeps_it(
