@@ -6,6 +6,7 @@ the user's state folder: that is certain, for the runs of one user and machine.
 
 from __future__ import annotations
 
+import fcntl
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -54,9 +55,9 @@ def at_work(env: str, run_id: str) -> Iterator[None]:
     lock = FileLock(_lock_path(env, run_id), thread_local=False)
     with suppress(OSError, Timeout):
         _lock_path(env, run_id).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _forget_old(_lock_path(env, run_id).parent)
         lock.acquire(timeout=_PROBED)
         _note_path(env, run_id).write_text(_Note(since=time.time()).model_dump_json())
+    _forget_old(_lock_path(env, run_id).parent)
     try:
         yield
     finally:
@@ -69,14 +70,15 @@ def known_worker(env: str, run_id: str) -> Worker | None:
         note = _Note.model_validate_json(_note_path(env, run_id).read_text())
     except (OSError, ValueError):
         return None
-    lock = FileLock(_lock_path(env, run_id), thread_local=False)
     try:
-        lock.acquire(timeout=0)
-    except Timeout:
+        # A lock that somebody has deleted proves nothing: a new one would be free.
+        with _lock_path(env, run_id).open() as lock:
+            # Shared: of two who look at once, neither takes the other for the run.
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
         return Worker(since=note.since, alive=True)
     except OSError:
         return None
-    lock.release()
     return Worker(since=note.since, alive=False)
 
 
@@ -103,10 +105,12 @@ def has_ended(env: str, run_id: str) -> bool:
 
 
 def _forget_old(folder: Path) -> None:
+    """Several runs may do so at once, and some notes may be of another user."""
     for note in folder.glob("*.json"):
-        if time.time() - note.stat().st_mtime > _KEPT:
-            note.with_suffix(".lock").unlink(missing_ok=True)
-            note.unlink(missing_ok=True)
+        with suppress(OSError):
+            if time.time() - note.stat().st_mtime > _KEPT:
+                note.with_suffix(".lock").unlink(missing_ok=True)
+                note.unlink()
 
 
 def _note_path(env: str, run_id: str) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,37 @@ def test_a_run_is_at_work_until_it_ends_and_known_afterwards() -> None:
     assert after is not None
     assert (during.alive, after.alive) == (True, False)
     assert during.since == after.since
+
+
+def test_of_two_who_look_at_once_neither_takes_the_other_for_the_run(machine: Path) -> None:
+    with at_work(ENV, RUN):
+        pass
+
+    with (machine / "runs" / ENV / f"{RUN}.lock").open() as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        seen = known_worker(ENV, RUN)
+
+    assert seen is not None
+    assert not seen.alive
+
+
+def test_a_lock_that_was_deleted_proves_no_run_dead(machine: Path) -> None:
+    with at_work(ENV, RUN):
+        (machine / "runs" / ENV / f"{RUN}.lock").unlink()
+
+        assert known_worker(ENV, RUN) is None
+
+
+def test_an_old_note_that_vanishes_meanwhile_leaves_no_run_unknown(machine: Path) -> None:
+    folder = machine / "runs" / ENV
+    folder.mkdir(parents=True)
+    (folder / "0000dead.json").symlink_to(folder / "gone")
+
+    with at_work(ENV, RUN):
+        seen = known_worker(ENV, RUN)
+
+    assert seen is not None
+    assert seen.alive
 
 
 def test_a_state_folder_that_cannot_be_written_stops_no_run(machine: Path) -> None:
