@@ -6,7 +6,7 @@ import time
 from typing import Final
 
 from blocks.proxmox.client import Client, api_path
-from blocks.proxmox.errors import ProxmoxError
+from blocks.proxmox.errors import PermissionDenied
 
 _NOISE: Final = 5.0
 """Seconds that the call itself may take; nodes tell whole seconds."""
@@ -15,12 +15,12 @@ _NOISE: Final = 5.0
 def ahead_of(client: Client, node: str) -> float:
     """Seconds that are to be added to a time of the node's, to have it as this machine tells it.
 
-    0 where the clocks differ by some seconds only, and where the node does not tell: that takes
-    Sys.Audit on it. One call.
+    0 where the clocks differ by some seconds only, and where the caller may not ask: that takes
+    Sys.Audit on the node. One call. Raises ProxmoxError.
     """
     try:
         there = float(client.get(api_path("nodes", node, "time"))["time"])
-    except (ProxmoxError, KeyError, TypeError, ValueError):
+    except PermissionDenied:
         return 0.0
     ahead = time.time() - there
     return ahead if abs(ahead) > _NOISE else 0.0
