@@ -304,7 +304,11 @@ def _installation(
         packages_post=kickstart.packages.post,
         repositories=tuple(
             Repository(
-                name=repo.name, baseurl=repo.baseurl, mirrorlist=repo.mirrorlist, cost=repo.cost
+                name=repo.name,
+                baseurl=repo.baseurl,
+                mirrorlist=repo.mirrorlist,
+                cost=repo.cost,
+                gpg_key=repo.gpg_key,
             )
             for repo in kickstart.repos
         ),

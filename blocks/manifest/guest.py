@@ -102,6 +102,7 @@ class Repository(Model):
     baseurl: str | None = None
     mirrorlist: str | None = None
     cost: int | None = None
+    gpg_key: str | None = Field(default=None, description="URL of the key that it is signed with")
 
 
 class HostsEntry(Model):

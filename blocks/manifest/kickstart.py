@@ -85,6 +85,11 @@ class Repo(Model):
         examples=["https://mirrors.example.com/?repo=el9"],
     )
     cost: int | None = Field(default=None, ge=0, description="Lower is preferred", examples=[100])
+    gpg_key: str | None = Field(
+        default=None,
+        description="Address of the key that it is signed with, where the system lacks that",
+        examples=["https://mirror.example.com/RPM-GPG-KEY"],
+    )
 
 
 class Firewall(Model):

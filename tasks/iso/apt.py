@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from blocks.manifest.guest import Repository
 from tasks.iso import checks
 from tasks.iso.checks import RenderError
 from tasks.iso.facts import Facts
@@ -12,6 +13,16 @@ _SOURCE = re.compile(
     r"(?P<options>\[[A-Za-z0-9 =,./:_+-]+\] )?(?P<uri>\S+) (?P<suite>[A-Za-z0-9./_~+-]+)"
     r"(?P<components>(?: [A-Za-z0-9./_~+-]+)*)"
 )
+
+
+def keyring(repo: Repository) -> str:
+    """Where the key of a repository is put, if it has one of its own."""
+    return f"/etc/apt/keyrings/proxflow-{repo.name}.asc"
+
+
+def keyrings(facts: Facts) -> dict[str, str]:
+    """Where keys are put, and the URLs that they come from."""
+    return {keyring(repo): repo.gpg_key for repo in facts.repositories if repo.gpg_key}
 
 
 def sources(facts: Facts) -> dict[str, str]:
@@ -41,6 +52,11 @@ def sources(facts: Facts) -> dict[str, str]:
             )
         checks.url(f"{key}.{field}", found["uri"])
         mirror = "mirror+" if field == "mirrorlist" else ""
-        words = f"deb {found['options'] or ''}{mirror}{found['uri']} {suite} {components}"
+        options = found["options"] or ""
+        if repo.gpg_key is not None:
+            if "signed-by=" in options:
+                raise RenderError(f"{key}.gpg_key", f"{field} names a keyring already (signed-by)")
+            options = f"[{options.strip('[] ')} signed-by={keyring(repo)}] ".replace("[ ", "[")
+        words = f"deb {options}{mirror}{found['uri']} {suite} {components}"
         lines[f"proxflow-{repo.name}.list"] = words.rstrip()
     return lines

@@ -42,6 +42,7 @@ def files(facts: Facts) -> dict[str, str]:
             cards=[(card.name or card.slot, card) for card in facts.cards],
             links={card.name or card.slot: card.mac for card in facts.cards},
             sources=apt.sources(facts),
+            keyrings=apt.keyrings(facts),
         ),
     }
 

@@ -267,4 +267,6 @@ def _repositories(inst: Installation) -> tuple[Repository, ...]:
         checks.repository(f"{key}.name", repo.name)
         if (repo.baseurl is None) == (repo.mirrorlist is None):
             raise RenderError(key, "needs either baseurl or mirrorlist")
+        if repo.gpg_key is not None:
+            checks.url(f"{key}.gpg_key", repo.gpg_key, ("http", "https"))
     return inst.repositories

@@ -33,7 +33,11 @@ def files(facts: Facts) -> dict[str, str]:
         "user-data": "#cloud-config\n" + dump({"autoinstall": _autoinstall(facts)}),
         "meta-data": dump({"instance-id": instance, "local-hostname": facts.hostname}),
         "setup.sh": render(
-            "subiquity/setup.sh.j2", f=facts, sources=apt.sources(facts), chrony=bool(facts.ntp)
+            "subiquity/setup.sh.j2",
+            f=facts,
+            sources=apt.sources(facts),
+            keyrings=apt.keyrings(facts),
+            chrony=bool(facts.ntp),
         ),
     }
 

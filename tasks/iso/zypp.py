@@ -34,6 +34,7 @@ def repositories(facts: Facts) -> dict[str, str]:
                 "enabled=1",
                 "autorefresh=1",
                 f"{field}={value}",
+                *([f"gpgkey={repo.gpg_key}"] if repo.gpg_key else []),
             )
         )
     return found

@@ -94,7 +94,10 @@ def guests(draw: st.DrawFn, distro: str) -> Guest:
     hosts = st.fixed_dictionaries(
         {"ip": st.ip_addresses(), "names": st.lists(mostly(words), min_size=1, max_size=2)}
     )
-    repos = st.fixed_dictionaries({"name": mostly(words), "baseurl": base})
+    keys_of_repos = st.one_of(st.none(), url)
+    repos = st.fixed_dictionaries(
+        {"name": mostly(words), "baseurl": base, "gpg_key": keys_of_repos}
+    )
     optional: dict[str, st.SearchStrategy[Any]] = {
         "domain": st.one_of(st.none(), mostly(words)),
         "timezone": mostly(st.sampled_from(["UTC", "Europe/Berlin", "America/Argentina/Ushuaia"])),
@@ -150,6 +153,8 @@ def common(rendered: Rendered, guest: Guest) -> None:
     written = [text.splitlines() for path, _, text in files if path.endswith("authorized_keys")]
     accounts = (inst.root_ssh_keys, *(user.ssh_keys for user in inst.users))
     assert written == [[key.strip() for key in listed] for listed in accounts if listed]
+    script = setup(rendered)
+    assert all(repo.gpg_key in script for repo in inst.repositories if repo.gpg_key)
     (hosts,) = (text.splitlines() for path, _, text in files if path == "/etc/hosts")
     for entry in inst.hosts:
         assert f"{entry.ip} {' '.join(entry.names)}" in hosts

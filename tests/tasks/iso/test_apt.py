@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks.iso.render import render
+from blocks.manifest.guest import Repository
+from tasks.iso.render import RenderError, render
 
 from .guests import full, plain
 from .reading import put_files, setup
@@ -53,3 +54,47 @@ def test_no_firewall_means_no_ufw() -> None:
     rendered = render(plain("debian12", firewall=False), env="prod")
 
     assert "ufw" not in "".join(rendered.files.values())
+
+
+@pytest.mark.parametrize("distro", ["debian12", "ubuntu2404"])
+@pytest.mark.parametrize(
+    ("key", "kept"), [(b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n", "asc"), (b"\x99\x02\x0d", "gpg")]
+)
+def test_the_key_of_a_repository_gets_the_name_that_its_source_gives(
+    distro: str, key: bytes, kept: str, tmp_path: Path
+) -> None:
+    own = Repository(
+        name="own",
+        baseurl="[arch=amd64] https://r.example/x stable main",
+        gpg_key="https://r.example/key",
+    )
+    script = setup(render(plain(distro, repositories=(own,)), env="prod"))
+    begin = script.index("put /etc/apt/sources.list.d")
+    part = script[script.index("put()") : script.index("\n}\n") + 3] + script[begin:]
+    part = part[: part.index("apt-get update")].replace("/etc/apt", str(tmp_path))
+    (tmp_path / "key").write_bytes(key)
+    helper = tmp_path / "helper"
+    helper.write_text(f'#!/bin/sh\ntest "$2" = https://r.example/key && cp {tmp_path}/key "$3"\n')
+    helper.chmod(0o755)
+
+    part = part.replace("/usr/lib/apt/apt-helper", str(helper))
+    subprocess.run(["sh", "-euc", part], check=True)
+
+    keyring = tmp_path / f"keyrings/proxflow-own.{kept}"
+    line = (tmp_path / "sources.list.d/proxflow-own.list").read_text()
+    assert line == f"deb [arch=amd64 signed-by={keyring}] https://r.example/x stable main\n"
+    assert [path.name for path in keyring.parent.iterdir()] == [keyring.name]
+    assert keyring.read_bytes() == key
+
+
+def test_two_keyrings_for_one_repository_are_refused() -> None:
+    own = Repository(
+        name="own",
+        baseurl="[signed-by=/usr/share/keyrings/x.gpg] https://r.example/x stable main",
+        gpg_key="https://r.example/key",
+    )
+
+    with pytest.raises(RenderError) as refused:
+        render(plain("debian12", repositories=(own,)), env="prod")
+
+    assert refused.value.key == "installation.repositories[0].gpg_key"

@@ -83,6 +83,22 @@ def test_packages_wait_for_the_repositories_that_they_may_come_from(
     assert len(re.findall(r"\bvim\b", answers)) == (1 if distro.startswith("leap") else 0)
 
 
+@pytest.mark.parametrize(
+    ("distro", "told"),
+    [
+        ("rocky9", "rpm --import https://r.example/key"),
+        ("leap15", "gpgkey=https://r.example/key"),
+        ("leap16", "gpgkey=https://r.example/key"),
+    ],
+)
+def test_the_key_of_a_repository_is_there_before_its_packages(distro: str, told: str) -> None:
+    own = Repository(name="own", baseurl="https://r.example/x", gpg_key="https://r.example/key")
+
+    text = setup(render(plain(distro, packages_post=("git",), repositories=(own,)), env="prod"))
+
+    assert text.index(told) < text.index(" install ")
+
+
 @pytest.mark.parametrize("label", ["db1", "db-1.prod", "x" * 63])
 @pytest.mark.parametrize("distro", ["rocky9", "debian12", "sles15", "sles16"])
 def test_the_volume_group_has_the_label_in_a_form_that_lvm_takes(distro: str, label: str) -> None:

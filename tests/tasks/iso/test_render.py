@@ -224,6 +224,10 @@ def test_a_guest_without_a_network_card_still_installs(distro: str) -> None:
             "installation.repositories[0].name",
         ),
         ({"repositories": ({"name": "a"},)}, "installation.repositories[0]"),
+        (
+            {"repositories": ({"name": "a", "baseurl": "http://x", "gpg_key": "file:///x"},)},
+            "installation.repositories[0].gpg_key",
+        ),
         ({"hosts": ({"ip": "10.0.0.1", "names": ()},)}, "installation.hosts[0].names"),
         ({"hosts": ({"ip": "10.0.0.1", "names": ("a\tb",)},)}, "installation.hosts[0].names"),
         ({"hosts": ({"ip": "fe80::1%eth0", "names": ("a",)},)}, "installation.hosts[0].ip"),
