@@ -175,8 +175,9 @@ def test_suse_is_finished_unless_its_update_failed(
     script = root.findtext("y:scripts/y:init-scripts/y:script/y:source", "", NS)
     script = script.replace("/etc/proxflow-release", str(tmp_path / "release"))
     script = script.replace("/etc/hosts", str(tmp_path / "hosts"))
-    (tmp_path / "zypper").write_text(f"#!/bin/sh\nexit {code}\n")
-    (tmp_path / "zypper").chmod(0o755)
+    for name, ends in (("zypper", code), ("systemctl", 1)):
+        (tmp_path / name).write_text(f"#!/bin/sh\nexit {ends}\n")
+        (tmp_path / name).chmod(0o755)
 
     subprocess.run(["sh", "-c", script], check=False, env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
 
