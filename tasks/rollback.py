@@ -32,7 +32,7 @@ from tasks.found import (
 )
 from tasks.holding import hold, let_go
 from tasks.journal import Entry, close_journal, read_journal
-from tasks.settling import half_made, settle
+from tasks.settling import half_made, moved, settle
 
 
 class Undone(Model):
@@ -105,6 +105,7 @@ def undo_run(
     looked = look(client, inventory)
     errors += blind_spots(inventory, looked, declared)
     errors += half_made(looked, declared)
+    errors += moved(client, inventory, looked, declared)
     made = of_environment(looked.guests, env, run_id)
     kept = [g for g in made if _mark(g).published or (keep_ready and _mark(g).ready)]
     mine = [g for g in reversed(made) if g not in kept]

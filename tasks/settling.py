@@ -9,7 +9,7 @@ from typing import Final
 from blocks.manifest.guest import Guest
 from blocks.proxmox.client import Client, api_path
 from blocks.proxmox.errors import ProxmoxError
-from blocks.proxmox.inventory import read_inventory
+from blocks.proxmox.inventory import Inventory, read_inventory, vmid_is_free
 from tasks.found import Looked
 
 SECONDS: Final = 600.0
@@ -39,6 +39,22 @@ def settle(client: Client, guests: Sequence[Guest]) -> None:
                     bound = COPY_SECONDS if copying else SECONDS
                     with suppress(ProxmoxError):
                         client.wait(row["upid"], timeout=bound)
+
+
+def moved(
+    client: Client, inventory: Inventory, looked: Looked, declared: Sequence[Guest]
+) -> list[str]:
+    """Guests that were listed on a node and not found there, and still are somewhere.
+
+    No call where there is none, else one for each. Raises ProxmoxError.
+    """
+    numbers = {guest.vmid for guest in declared}
+    seen = {guest.row.vmid for guest in looked.guests} | {row.vmid for row in looked.hidden}
+    return [
+        f"VM {row.vmid} was moved away from {row.node} meanwhile; run the rollback again"
+        for row in inventory.guests
+        if row.vmid in numbers - seen and not vmid_is_free(client, row.vmid)
+    ]
 
 
 def half_made(looked: Looked, declared: Sequence[Guest]) -> list[str]:

@@ -8,6 +8,7 @@ import pytest
 from pydantic import SecretStr
 
 from blocks.manifest.guest import Guest
+from blocks.manifest.mark import Mark
 from blocks.proxmox.client import Client
 from blocks.proxmox.connection import lab_connection
 from deployments.lab.testing import RunningLab
@@ -63,9 +64,7 @@ def test_a_caller_without_rights_on_nodes_waits_for_the_guest_that_its_own_call_
 ) -> None:
     golden = Golden(slow)
     guest = golden.template()
-    mark = (
-        f"<!-- proxflow env={golden.name} guest=c vmid={guest.vmid} run={RUN} state=installing -->"
-    )
+    mark = str(Mark(env=golden.name, guest="c", vmid=guest.vmid, run=RUN))
     begin(maker, guest, mark)
 
     with lasting_until_asked_for(slow.lab):
@@ -89,3 +88,28 @@ def test_a_guest_that_others_are_still_making_keeps_a_rollback_from_saying_that_
     assert f"VM {guest.vmid}" in error
     assert "is still being made" in error
     assert slow.guests() == [guest.vmid]
+
+
+def test_a_guest_that_moves_while_a_rollback_looks_at_it_is_told_of_and_goes_the_next_time(
+    place: Place,
+) -> None:
+    golden = Golden(place)
+    guest = golden.template()
+    with place.client() as client:
+        begun = (
+            f"<!-- proxflow env={golden.name} guest=c vmid={guest.vmid} run={RUN} state=ready -->"
+        )
+        client.run("POST", f"/nodes/{guest.node}/qemu", vmid=guest.vmid, description=begun)
+        place.lab.fault(
+            method="GET",
+            path=f"/nodes/{guest.node}/qemu/{guest.vmid}/config",
+            status=500,
+            reason=f"Configuration file 'nodes/pve1/qemu-server/{guest.vmid}.conf' does not exist",
+        )
+
+        first = undo(client, golden, guest)
+        second = undo(client, golden, guest)
+
+    assert "was moved away from" in first.errors[0]
+    assert second.errors == ()
+    assert place.guests() == []
