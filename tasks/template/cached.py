@@ -106,7 +106,7 @@ def list_cached(client: Client, wanted: Sequence[Wanted]) -> tuple[Cached, ...]:
     rows = tuple(_on_storages(client, inventory, looked, wanted, blind))
     if any(row.may_go(0) for row in rows):
         elsewhere = read_elsewhere(client, looked.guests)
-        rows = tuple(_with_users(row, elsewhere) for row in rows)
+        rows = tuple(_with_users(row, elsewhere) if row.may_go(0) else row for row in rows)
     return (*rows, *_on_this_machine(wanted))
 
 
