@@ -67,7 +67,7 @@ class Program:
         self.lines.extend(line.rstrip() for line in self.process.stdout)
         return self.process.wait()
 
-    def stop(self, seconds: float = 20) -> None:
+    def stop(self, seconds: float = 60) -> None:
         """End it by SIGTERM; a Prefect worker sometimes ignores that, and is killed then."""
         self.send(signal.SIGTERM)
         timer = threading.Timer(seconds, self.process.kill)

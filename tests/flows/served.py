@@ -5,11 +5,8 @@ A module's fixtures: ``from tests.flows.served import Served, served``.
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,11 +14,13 @@ from pathlib import Path
 
 import pytest
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.client.schemas.objects import FlowRun
 from prefect.states import Cancelling
+from prefect.workers.process import ProcessWorker
 
 from flows.runtime import pointed_at
-from tests.flows.processes import ROOT, Program, prefect_server
+from tests.flows.processes import ROOT, Program, eventually, prefect_server
 
 PACKAGES = ("blocks", "tasks", "flows", "deployments", "tests")
 
@@ -48,15 +47,27 @@ class Served:
             variables=self.lab,
         )
 
-    def simulated_cluster(self, *words: str) -> int:
-        command = ("-m", "deployments.lab", *words)
-        return subprocess.run(
-            [sys.executable, *command], cwd=ROOT, env={**os.environ, **self.lab}, check=False
-        ).returncode
-
     def prefect(self, *words: str, cwd: Path | None = None) -> tuple[int, list[str]]:
         with self.start(*words, cwd=cwd) as command:
             return command.rest(), command.lines
+
+    def begin(self, deployment: str, **parameters: object) -> FlowRun:
+        """A run of a deployment as the page makes it, for a worker to take up."""
+        with pointed_at(self.url), get_client(sync_client=True) as client:
+            found = client.read_deployment_by_name(deployment)
+            return client.create_flow_run_from_deployment(found.id, parameters=parameters)
+
+    def ended(self, run: FlowRun) -> FlowRun:
+        """The run once it has ended, and whatever it was to say has arrived."""
+        found: list[FlowRun] = []
+
+        def look() -> bool:
+            with pointed_at(self.url), get_client(sync_client=True) as client:
+                found[:] = [client.read_flow_run(run.id)]
+            return found[0].state is not None and found[0].state.is_final()
+
+        assert eventually(look, 240), found
+        return found[0]
 
     def runs(self) -> list[FlowRun]:
         with pointed_at(self.url), get_client(sync_client=True) as client:
@@ -76,9 +87,9 @@ class Served:
             yield worker.lines
         finally:
             worker.send(signal.SIGTERM)
-            reader.join(20)
+            reader.join(60)
             worker.process.kill()
-            reader.join(20)
+            reader.join(60)
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +102,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     home = tmp_path_factory.mktemp("home")
     with prefect_server(home) as url:
         served = Served(url, home, clone)
-        for pool in ("local", "local-process"):
-            code, lines = served.prefect("work-pool", "create", pool, "--type", "process")
-            assert code == 0, "\n".join(lines)
+        with pointed_at(url), get_client(sync_client=True) as client:
+            template = ProcessWorker.get_default_base_job_template()
+            for pool in ("local", "local-process"):
+                client.create_work_pool(
+                    WorkPoolCreate(name=pool, type="process", base_job_template=template)
+                )
         yield served

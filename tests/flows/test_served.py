@@ -14,8 +14,9 @@ from flows.runtime import pointed_at
 from flows.up import up
 from tests.flows.processes import ROOT, Program, eventually
 from tests.flows.served import Served, served
+from tests.labfixture import LabFactory, lab_factory
 
-__all__ = ["served"]
+__all__ = ["lab_factory", "served"]
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
 
@@ -38,9 +39,11 @@ def worker(served: Served) -> Iterator[Program]:
         worker.stop()
 
 
-def started(served: Served, flow: str, notes: Path) -> None:
-    code, lines = served.prefect("deployment", "run", f"{flow}/test", "-p", f"notes={notes}")
+@pytest.fixture(scope="module")
+def deployed(served: Served) -> Served:
+    code, lines = served.prefect("--no-prompt", "deploy", "--all")
     assert code == 0, "\n".join(lines)
+    return served
 
 
 def held(worker: Program) -> int:
@@ -48,11 +51,8 @@ def held(worker: Program) -> int:
     return int(worker.until("holding pid=").split("=")[1])
 
 
-def test_the_deployments_can_be_made_from_a_clone_in_any_place(served: Served) -> None:
-    code, lines = served.prefect("--no-prompt", "deploy", "--all")
-
-    assert code == 0, "\n".join(lines)
-    with pointed_at(served.url), get_client(sync_client=True) as client:
+def test_the_deployments_can_be_made_from_a_clone_in_any_place(deployed: Served) -> None:
+    with pointed_at(deployed.url), get_client(sync_client=True) as client:
         deployments = {name: client.read_deployment_by_name(f"{name}/local") for name in FLOWS}
     assert {d.work_pool_name for d in deployments.values()} == {"local-process"}
     schema = deployments["up"].parameter_openapi_schema
@@ -97,13 +97,13 @@ def test_a_cancelled_run_runs_the_hook_in_another_process(
     served: Served, worker: Program, tmp_path: Path
 ) -> None:
     notes = tmp_path / "notes"
-    started(served, "hold", notes)
+    run = served.begin("hold/test", notes=str(notes))
     pid = held(worker)
 
-    served.cancel(next(run for run in served.runs() if run.state_name == "Running"))
+    served.cancel(run)
 
     assert eventually(notes.exists, 120)
-    assert eventually(lambda: notes.read_text().endswith("\n"), 10)
+    assert eventually(lambda: notes.read_text().endswith("\n"), 60)
     assert notes.read_text().startswith("CANCELLING pid=")
     assert notes.read_text() != f"CANCELLING pid={pid}\n"
     assert eventually(lambda: not Path(f"/proc/{pid}").exists(), 60)
@@ -114,36 +114,26 @@ def test_a_run_whose_process_is_killed_runs_the_hook_as_crashed(
     served: Served, worker: Program, tmp_path: Path, number: signal.Signals
 ) -> None:
     notes = tmp_path / "notes"
-    started(served, "hold", notes)
+    served.begin("hold/test", notes=str(notes))
     pid = held(worker)
 
     os.kill(pid, number)
 
     assert eventually(notes.exists, 120)
-    assert eventually(lambda: notes.read_text().endswith("\n"), 10)
+    assert eventually(lambda: notes.read_text().endswith("\n"), 60)
     same = notes.read_text() == f"CRASHED pid={pid}\n"
     assert notes.read_text().startswith("CRASHED pid=")
     assert same is (number == signal.SIGTERM)
 
 
 def test_an_environment_comes_up_and_is_verified_and_goes_down_by_deployments(
-    served: Served,
+    deployed: Served, lab_factory: LabFactory
 ) -> None:
     manifest = ROOT / "deployments/environments/lab/env.yaml"
-    code, lines = served.prefect("--no-prompt", "deploy", "--all")
-    assert code == 0, "\n".join(lines)
-    assert served.simulated_cluster("start", "--time-scale", "0.02") == 0
-    worker = served.start("worker", "start", "--pool", "local-process")
-    try:
+    lab_factory(state=deployed.lab_state, time_scale=0.02)
+
+    with deployed.working("local-process") as said:
         for name in FLOWS:
-            code, lines = served.prefect(
-                "deployment",
-                "run",
-                f"{name}/local",
-                *("-p", f"manifest={manifest}", "-p", "cluster=lab", "--watch"),
-            )
-            ended = next(run for run in served.runs() if run.deployment_id and run.end_time)
-            assert code == 0, "\n".join([*lines, str(ended.state)])
-    finally:
-        worker.stop()
-        served.simulated_cluster("stop")
+            begun = deployed.begin(f"{name}/local", manifest=str(manifest), cluster="lab")
+            ended = deployed.ended(begun)
+            assert ended.state_name == "Completed", "\n".join([*said, str(ended.state)])
