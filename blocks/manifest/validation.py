@@ -138,13 +138,19 @@ def _unknown_key(model: type[BaseModel], item: Item, used: Sequence[int | str]) 
 
 
 def _other_name(owner: type[BaseModel] | None, name: str) -> str | None:
-    """The key itself, or the mapping below that has it: ``bios``, or ``resources: {bios: ...}``."""
-    if owner is None or name in owner.model_fields:
-        return name if owner is not None else None
-    for part, field in owner.model_fields.items():
-        if name in _keys_of(_model_at(field.annotation, ())):
-            return f"{part}: {{{name}: ...}}"
+    """The key itself, or in the only mapping below that has it: ``resources: {bios: ...}``."""
+    fields = owner.model_fields if owner is not None else {}
+    if name in fields:
+        return name
+    homes = [part for part, field in fields.items() if name in _keys_below(field.annotation)]
+    if len(homes) == 1 and _model_at(fields[homes[0]].annotation, ()) is not None:
+        return f"{homes[0]}: {{{name}: ...}}"
     return None
+
+
+def _keys_below(annotation: Any) -> list[str]:
+    """The keys of a mapping, or of the mappings in a list."""
+    return _keys_of(_model_at(annotation, ()) or _model_at(annotation, (0,)))
 
 
 def _keys_of(model: type[BaseModel] | None) -> list[str]:

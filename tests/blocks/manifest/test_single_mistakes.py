@@ -98,6 +98,12 @@ WRONG = {
         f"{NODE}.firmware",
         "unknown key 'firmware'; did you mean 'resources: {bios: ...}'?",
     ),
+    "key that several parts have": (
+        "ips: { public: 10.0.0.11 }",
+        "storage: local-lvm",
+        f"{NODE}.storage",
+        "unknown key 'storage'; remove it (known: ",
+    ),
     "password for a hash": (
         "distro: rocky9",
         "distro: rocky9\n      root_password_hash: hunter2",
