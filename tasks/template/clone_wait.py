@@ -16,6 +16,7 @@ from tasks.live import Live, read_live
 from tasks.session import Session
 from tasks.stage import pause, waiting
 from tasks.template.clone_source import template_of
+from tasks.template.following import sees_all_tasks
 
 CLONE_SECONDS: Final = 4 * 3600.0
 """How long a clone may take: a large disk on a slow storage is copied for hours."""
@@ -40,6 +41,7 @@ def settled(here: Session, guest: Guest, *, seconds: float = CLONE_SECONDS) -> L
             live = read_live(here.client, guest)
             if live is None or not being_cloned(live):
                 return live
+            _refuse_unseen(here, guest)
             raise StageError(
                 f"VM {guest.vmid} on {guest.node} is locked ({_LOCK}), and no task is to be seen "
                 "that clones it",
@@ -55,6 +57,20 @@ def settled(here: Session, guest: Guest, *, seconds: float = CLONE_SECONDS) -> L
         pause(_POLL)
 
 
+def _refuse_unseen(here: Session, guest: Guest) -> None:
+    """Refuse where the clone may be that of another, whose tasks the caller does not see.
+
+    Raises StageError.
+    """
+    for node in _sources(here, guest):
+        if not sees_all_tasks(here.client, node):
+            raise StageError(
+                f"VM {guest.vmid} on {guest.node} is locked ({_LOCK}), and what clones it "
+                f"cannot be seen: it takes Sys.Audit on /nodes/{node}",
+                advice="run the same again when the clone has ended, or take a token that has it",
+            )
+
+
 def being_cloned(live: Live) -> bool:
     """Whether the guest is not whole yet."""
     return live.config.get("lock") == _LOCK
@@ -64,5 +80,10 @@ def _cloning(here: Session, guest: Guest) -> bool:
     """Whether anything is being cloned where this guest may come from. One or two calls."""
     return any(
         here.client.get(api_path("nodes", node, "tasks"), source="active", typefilter="qmclone")
-        for node in sorted({guest.node, template_of(here, guest).node})
+        for node in _sources(here, guest)
     )
+
+
+def _sources(here: Session, guest: Guest) -> list[str]:
+    """Nodes on which a task that clones it may run."""
+    return sorted({guest.node, template_of(here, guest).node})

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from blocks.manifest.guest import Guest
-from blocks.proxmox.client import Client
+from blocks.proxmox.client import Client, api_path
 from blocks.proxmox.errors import ProxmoxError, TaskFailed
+from blocks.proxmox.inventory import permissions
 from blocks.proxmox.waiting import is_upid
 from tasks.live import config_path
 from tasks.progress import Meter
@@ -51,6 +52,15 @@ def wait_for_earlier(client: Client, guest: Guest, kind: str | None, job: str) -
         with contextlib.suppress(TaskFailed):
             _wait(client, guest, str(row["upid"]), job)
     return bool(rows)
+
+
+def sees_all_tasks(client: Client, node: str) -> bool:
+    """Whether the caller sees the tasks of others on a node; his own tell nothing of theirs.
+
+    Two calls. Raises ProxmoxError.
+    """
+    path = api_path("nodes", node)
+    return "Sys.Audit" in permissions(client, path).by_path[path]
 
 
 def _wait(client: Client, guest: Guest, upid: str, job: str) -> tuple[str, ...]:

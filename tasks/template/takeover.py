@@ -15,13 +15,12 @@ from typing import Any, Final
 from blocks.manifest.guest import Guest
 from blocks.manifest.mark import Mark, marked
 from blocks.proxmox.errors import AlreadyExists
-from blocks.proxmox.inventory import permissions
 from tasks.atwork import has_ended, known_worker
 from tasks.clock import ahead_of
 from tasks.errors import StageError
 from tasks.live import Live, config_path, unless_changed
 from tasks.session import Session
-from tasks.template.following import wait_for_earlier
+from tasks.template.following import sees_all_tasks, wait_for_earlier
 from tasks.template.generations import created
 
 QUIET: Final = 600.0
@@ -115,15 +114,16 @@ def _last_seen(here: Session, guest: Guest, live: Live, mark: Mark) -> float:
     Told by this machine's clock, however the node's goes. Raises StageError where the tasks of
     others cannot be seen: the caller's own tell nothing of what the run of another does.
     """
-    node = f"/nodes/{guest.node}"
-    if "Sys.Audit" not in permissions(here.client, node).by_path[node]:
+    if not sees_all_tasks(here.client, guest.node):
         raise StageError(
             f"{_named(guest)} is being made by run {mark.run}, and whether that is at work cannot "
-            f"be seen: it takes Sys.Audit on {node}",
+            f"be seen: it takes Sys.Audit on /nodes/{guest.node}",
             advice="let that run end, or take a token that has it; if it is dead, remove what it "
             f"made by `{_rollback(here, mark)}`",
         )
-    rows: list[dict[str, Any]] = here.client.get(f"{node}/tasks", vmid=guest.vmid, source="all")
+    rows: list[dict[str, Any]] = here.client.get(
+        f"/nodes/{guest.node}/tasks", vmid=guest.vmid, source="all"
+    )
     ends = [float(row["endtime"]) for row in rows if row.get("endtime")]
     if len(ends) < len(rows):
         return time.time()

@@ -24,9 +24,11 @@ from tasks.found import FoundGuest, all_guests, of_environment
 from tasks.holding import hold, let_go
 from tasks.session import Session
 from tasks.template import takeover
+from tasks.template.clone_wait import settled
 from tasks.template.takeover import take_over
 from tests.environments import OTHER_RUN, RUN, opened
 from tests.labfixture import LabFactory
+from tests.tasks.template.clones import make_template
 from tests.tasks.template.runs import build, surveyed
 from tests.templates import Golden
 
@@ -111,6 +113,27 @@ def test_a_caller_who_cannot_see_the_tasks_of_others_takes_nothing_over(
 
     assert f"--run {RUN}`" in str(refused.value.advice)
     assert f"run={RUN} " in description(unfinished)
+
+
+def test_a_clone_that_another_makes_is_not_called_broken_off_where_that_cannot_be_seen(
+    golden: Golden,
+) -> None:
+    guest = golden.clone()
+    with golden.opened(golden.recipe(guest)) as here:
+        template = make_template(here)
+        golden.place.lab.set_time(scale=60)
+        upid = here.client.post(
+            f"/nodes/{template.node}/qemu/{template.vmid}/clone", newid=guest.vmid, full=1
+        )
+        with (
+            by_maker(here) as maker,
+            pytest.raises(StageError, match=r"takes Sys\.Audit on /nodes/pve1") as refused,
+        ):
+            settled(maker, guest)
+        golden.place.lab.set_time(scale=0)
+        here.client.wait(upid)
+
+    assert "unlock" not in str(refused.value.advice)
 
 
 def test_a_clock_that_goes_before_the_clusters_makes_no_run_look_dead(
