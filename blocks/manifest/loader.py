@@ -17,6 +17,7 @@ from blocks.manifest.environment import Environment
 from blocks.manifest.faults import Fault, ManifestError, nearest, show_path, suggestion
 from blocks.manifest.generated import Generator
 from blocks.manifest.hooks import OLDER_SPELLINGS
+from blocks.manifest.inheritance import merge_defaults, whole_nodes
 from blocks.manifest.layers import layers
 from blocks.manifest.origins import expand_origins
 from blocks.manifest.profiles import known_profiles, profile_files
@@ -29,7 +30,6 @@ from blocks.manifest.tree import Item, merge
 from blocks.manifest.validation import validate
 from blocks.paths import is_file, named_path, state_dir
 
-_PARTS = ("iso", "kickstart")
 _MASTERS = ("Env", template.KIND)
 
 
@@ -118,11 +118,11 @@ def _env(read: _Sources) -> Loaded:
     root, faults, files = read.root, read.faults, read.files
     hypervisor = root.get("spec", "hypervisor")
     if hypervisor is not None:
-        _merge_defaults(hypervisor)
+        merge_defaults(hypervisor)
         expand_keys(hypervisor, faults, files)
         expand_origins(hypervisor, faults)
     # Files that could not be read leave holes, of which nothing more is to be said.
-    document = validate(Env, _whole_nodes(root), faults)
+    document = validate(Env, whole_nodes(root), faults)
     faults += check(layers(root))
     if faults or document is None:
         raise read.refuse()
@@ -243,50 +243,6 @@ def _without_name(profile: Item) -> Item:
     return replace(profile, value={**profile.value, "metadata": replace(metadata, value=kept)})
 
 
-def _merge_defaults(hypervisor: Item) -> None:
-    """Put the defaults under every node, and the document's iso and kickstart under the node's."""
-    defaults = hypervisor.get("defaults")
-    nodes = hypervisor.get("nodes")
-    if nodes is None or not isinstance(nodes.value, dict):
-        return
-    for label, node in nodes.value.items():
-        if not isinstance(node.value, dict):
-            continue
-        merged = node if defaults is None else _over(node, defaults)
-        assert isinstance(merged.value, dict)  # noqa: S101 - merging mappings gives a mapping
-        for part in _PARTS:
-            own, common = merged.get(part), hypervisor.get(part)
-            if own is not None and common is not None:
-                merged = replace(merged, value={**merged.value, part: merge(own, common)})
-        nodes.value[label] = merged
-
-
-def _whole_nodes(root: Item) -> Item:
-    """The tree as the models see it: the document's iso and kickstart are in its nodes alone.
-
-    So they need not be whole, where what they lack is in each node that uses them.
-    """
-    spec, hypervisor = root.get("spec"), root.get("spec", "hypervisor")
-    nodes = hypervisor.get("nodes") if hypervisor is not None else None
-    if spec is None or hypervisor is None or nodes is None or not isinstance(nodes.value, dict):
-        return root
-    common = {part: item for part in _PARTS if (item := hypervisor.get(part)) is not None}
-    whole = {
-        label: _with(node, {part: item for part, item in common.items() if not node.get(part)})
-        for label, node in nodes.value.items()
-    }
-    layer = _with(hypervisor, {"nodes": replace(nodes, value=whole)}, without=_PARTS)
-    return _with(root, {"spec": _with(spec, {"hypervisor": layer})})
-
-
-def _with(item: Item, more: Mapping[str, Item], without: tuple[str, ...] = ()) -> Item:
-    """A mapping with other entries; what is no mapping stays as it is."""
-    if not isinstance(item.value, dict):
-        return item
-    kept = {key: child for key, child in item.value.items() if key not in without}
-    return replace(item, value={**kept, **more})
-
-
 def _present_hooks(root: Item) -> None:
     """Hooks under older names join those under the present ones, each with its own place."""
     hooks = root.get("hooks")
@@ -300,22 +256,6 @@ def _present_hooks(root: Item) -> None:
         known = hooks.value.get(present)
         first = known.value if known is not None and isinstance(known.value, list) else []
         hooks.value[present] = replace(item, value=[*first, *item.value])
-
-
-def _over(node: Item, defaults: Item) -> Item:
-    """A node over the defaults. Tags add up, since they are a set; other lists are replaced."""
-    merged = merge(node, defaults)
-    own, common = node.get("tags"), defaults.get("tags")
-    if (
-        own is not None
-        and common is not None
-        and isinstance(own.value, list)
-        and isinstance(common.value, list)
-        and isinstance(merged.value, dict)
-    ):
-        both = replace(own, value=[*common.value, *own.value])
-        merged = replace(merged, value={**merged.value, "tags": both})
-    return merged
 
 
 def _in_order(faults: list[Fault], files: list[Path], secrets: Secrets) -> tuple[Fault, ...]:
