@@ -16,15 +16,16 @@ help: ## List the targets
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Proxflow needs Python 3.11 or newer; found $$($(PYTHON) --version). Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 2; }
+	@echo "Installing the locked packages into $(VENV) (a minute or two the first time)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
 	  { echo "Python cannot make virtual environments here; on Debian and Ubuntu: apt-get install python3-venv"; exit 2; }
-	@echo "Installing the locked packages into $(VENV) (a minute or two the first time)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
 .PHONY: setup
 setup: $(STAMP) ## Install everything into .venv
+	@echo "Everything is in $(VENV). Next: . $(BIN)/activate"
 
 .PHONY: demo
 demo: $(STAMP) ## Bring a three-node environment up on the embedded lab

@@ -28,23 +28,42 @@ start_lab() {
   "$PYTHON" -m deployments.lab start --time-scale "${TIME_SCALE:-0.05}"
 }
 
-# What to look at now; $1 is the manifest, $2 the target of make.
+# What to look at now; $1 is the manifest, $2 the target of make. To be pasted as it is printed.
 look_around() {
+  activate=$(dirname "$PYTHON")/activate
   cat <<END
 
-The lab keeps running. To look around, in this shell:
-  export PROXFLOW_LAB_STATE=$PROXFLOW_LAB_STATE PROXFLOW_STATE_DIR=$PROXFLOW_STATE_DIR PREFECT_HOME=$PREFECT_HOME
-  .venv/bin/python -m flows.status $1 --cluster lab
-  .venv/bin/prefect server start          # then open the page that it names
+The lab keeps running. To look around, paste into this shell:
+  cd '$PWD'
+END
+  if [ -e "$activate" ]; then
+    echo "  . '$activate'"
+  fi
+  cat <<END
+  export PROXFLOW_LAB_STATE='$PROXFLOW_LAB_STATE' PROXFLOW_STATE_DIR='$PROXFLOW_STATE_DIR'
+  export PREFECT_HOME='$PREFECT_HOME' PREFECT_SERVER_ANALYTICS_ENABLED=false DO_NOT_TRACK=1
+  python -m flows.status $1 --cluster lab
+  python -m flows.verify $1 --cluster lab
+  prefect server start          # the runs, on the page that it names, until Ctrl-C
 Run \`make $2\` again to see that nothing is left to do; \`make demo-down\` takes it all away.
 END
+}
+
+# A command of the flows, then what to do next, however it ended; $1 and $2 as above.
+shown() {
+  manifest=$1 target=$2
+  shift 2
+  failed=0
+  # Its own advice would be for a shell that has the settings of the demo already.
+  PROXFLOW_ADVICE=never "$PYTHON" -m "$@" "$manifest" --cluster lab --yes || failed=$?
+  look_around "$manifest" "$target"
+  return "$failed"
 }
 
 case "${1:-up}" in
 up)
   start_lab
-  "$PYTHON" -m flows.up "$ENVIRONMENT" --cluster lab --yes
-  look_around "$ENVIRONMENT" demo
+  shown "$ENVIRONMENT" demo flows.up
   ;;
 template)
   start_lab
@@ -52,8 +71,7 @@ template)
     mkdir -p "$(dirname "$IMAGE")"
     "$PYTHON" -m deployments.lab image "$IMAGE"
   fi
-  "$PYTHON" -m flows.template build "$TEMPLATE" --cluster lab --yes
-  look_around "$TEMPLATE" demo-template
+  shown "$TEMPLATE" demo-template flows.template build
   ;;
 down)
   if ! [ -e "$PROXFLOW_LAB_STATE" ]; then

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -23,13 +24,30 @@ from tasks.findings import Finding, PreflightFailed
 from tasks.masking import masked
 
 # Results go to standard output, everything said on the way to standard error.
-# Where no terminal says how wide it is, tables are not squeezed into 80 columns.
-_WIDE = 160
+# Where no terminal says how wide it is, nothing is folded: programs read it, or an editor shows it.
+_ENDLESS = 100_000
+# Help is text for people wherever it goes, in frames as wide as this.
+_HELP = 160
 # Narrower tables have no room for anything but dots.
 _NARROW = 40
+_TRAILING = re.compile(r" +\n")
 
 
-class Results(Console):
+class Plain(Console):
+    """What is no terminal gets no blanks at the end of a line, which tables are filled up with."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """As rich prints."""
+        if self.is_terminal:
+            super().print(*objects, **options)
+            return
+        with self.capture() as captured:
+            super().print(*objects, **options)
+        self.file.write(_TRAILING.sub("\n", captured.get()))
+        self.file.flush()
+
+
+class Results(Plain):
     """Standard output. Where it takes nothing more, the command says so and fails."""
 
     def print(self, *objects: Any, **options: Any) -> None:
@@ -40,7 +58,7 @@ class Results(Console):
             _unwritable(error)
 
 
-class Talk(Console):
+class Talk(Plain):
     """Standard error. Where it takes nothing more, a run goes on without it."""
 
     def print(self, *objects: Any, **options: Any) -> None:
@@ -58,10 +76,10 @@ def _open_stream(stream: TextIO | None) -> TextIO:
     return stream
 
 
-def _width(stream: TextIO) -> int | None:
-    """Columns, None for those of the terminal."""
+def _width(stream: TextIO, elsewhere: int = _ENDLESS) -> int | None:
+    """Columns, None for those of the terminal; ``elsewhere`` where there is none."""
     if not stream.isatty() and "COLUMNS" not in os.environ:
-        return _WIDE
+        return elsewhere
     return _NARROW if Console(file=stream).width < _NARROW else None
 
 
@@ -81,6 +99,7 @@ STATE_COLOURS = {
 }
 
 POLICY = "PROXFLOW_CONFIRM"
+ADVICE = "PROXFLOW_ADVICE"
 
 
 class Exit(IntEnum):
@@ -104,13 +123,18 @@ def command_line(name: str, doc: str | None) -> App:
         help=doc,
         help_format="plaintext",
         version_flags=[],
-        console=out,
-        error_console=err,
+        console=Results(highlight=False, width=_width(sys.stdout, _HELP)),
+        error_console=Talk(stderr=True, highlight=False, width=_width(sys.stderr, _HELP)),
     )
 
 
 def advise(*lines: str) -> None:
-    """What to do next, to be copied: never wrapped, nothing in it is markup."""
+    """What to do next, to be copied: never wrapped, nothing in it is markup.
+
+    With ``PROXFLOW_ADVICE=never`` nothing is said: what calls the command knows better what to do.
+    """
+    if os.environ.get(ADVICE) == "never":
+        return
     for number, line in enumerate(lines):
         head = "        " if number else "  next: "
         out.print(head + line, soft_wrap=True, markup=False)

@@ -174,7 +174,7 @@ def _run(options: argparse.Namespace, state: Path) -> int:
         extra += ["--time-scale", str(options.time_scale)]
         extra += ["--seed", str(options.seed.absolute())] if options.seed else []
         data, new = process.start(state, extra)
-        _tell("started" if new else "already running", data, state)
+        _tell("started" if new else "already running", data, state, whole=new)
         return 0
     if options.command in ("stop", "reset"):
         act, yes, no = {
@@ -191,8 +191,10 @@ def _run(options: argparse.Namespace, state: Path) -> int:
     return 0
 
 
-def _tell(what: str, data: dict[str, Any], state: Path) -> None:
+def _tell(what: str, data: dict[str, Any], state: Path, *, whole: bool = True) -> None:
     print(f"lab: {what} at {data['endpoint']} (pid {data['pid']}, state {state})")
+    if not whole:
+        return
     print(f"lab: fingerprint {data['fingerprint']}")
     print(f"lab: connection data in {state / 'connection.json'}")
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import subprocess
 import sys
 
 import pytest
+
+from tests.flows.processes import ROOT
 
 RESULT = "from flows.terminal import print_json; print_json({'name': 'caf\\xe9'})"
 TABLE = "from flows.terminal import out; out.print('caf\\xe9', soft_wrap=True)"
@@ -59,6 +62,25 @@ def test_a_terminal_is_taken_to_be_at_least_40_columns_wide(asked: str, given: s
     assert shell('exec "$@"', WIDTH, COLUMNS=asked).stdout.split() == [given, given]
 
 
+def test_a_table_in_a_pipe_is_neither_folded_nor_filled_up_with_blanks() -> None:
+    program = (
+        "from flows.terminal import out; from rich.table import Table\n"
+        "table = Table('name', 'words', box=None, pad_edge=False)\n"
+        "table.add_row('n1', 'long ' * 99 + 'end'); table.add_row('n2', 'short')\n"
+        "out.print(table); out.print('half ', end=''); out.print('a line')"
+    )
+    kept = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    command = [sys.executable, "-c", program]
+    said = subprocess.run(command, env=kept, capture_output=True, text=True, check=False)
+
+    assert said.stdout.splitlines() == [
+        "name  words",
+        f"n1    {'long ' * 99}end",
+        "n2    short",
+        "half a line",
+    ]
+
+
 @pytest.mark.parametrize("name", ["SSL_CERT_FILE", "SSL_CERT_DIR"])
 def test_certificates_that_are_not_there_are_told_before_prefect_stumbles(name: str) -> None:
     said = shell('exec "$@"', "import flows.plan", **{name: "/nowhere/at-all"})
@@ -68,3 +90,40 @@ def test_certificates_that_are_not_there_are_told_before_prefect_stumbles(name: 
         f"error: {name} is '/nowhere/at-all', which is not there\n"
         f"  next: correct it, or unset {name}\n"
     )
+
+
+def test_a_file_without_certificates_is_told_before_prefect_stumbles() -> None:
+    said = shell('exec "$@"', "import flows.plan", SSL_CERT_FILE=__file__)
+
+    assert said.returncode == 2
+    assert said.stderr == (
+        f"error: SSL_CERT_FILE is {__file__!r}, which holds no certificates in PEM form\n"
+        "  next: name a file of CA certificates in PEM form, or unset SSL_CERT_FILE\n"
+    )
+
+
+def test_a_python_without_the_packages_says_what_to_do() -> None:
+    # -S leaves the installed packages out.
+    command = [sys.executable, "-S", "-m", "flows.up", "env.yaml"]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert said.returncode == 2
+    assert said.stderr == (
+        f"error: {sys.executable} does not have Proxflow's packages\n"
+        "  next: `. .venv/bin/activate` in the clone's folder, after `make setup`\n"
+    )
+
+
+def test_whoever_watches_is_told_which_file_is_read_before_anything_is_imported() -> None:
+    ours, theirs = pty.openpty()
+    # There is no such command: what is said was said before it was looked for.
+    command = [sys.executable, "-m", "flows.none_such", "--yes", __file__]
+    subprocess.run(command, cwd=ROOT, stderr=theirs, check=False)
+    piped = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    watched = os.read(ours, 1 << 16).decode()
+    os.close(ours)
+    os.close(theirs)
+
+    assert watched.splitlines()[0] == f"reading {__file__}"
+    assert "reading" not in piped.stderr
