@@ -52,7 +52,7 @@ from flows.terminal import (
 )
 from flows.undo import undo_template
 from tasks.errors import StageError
-from tasks.findings import Finding, forbids, refuse
+from tasks.findings import Finding, refuse
 from tasks.fleet import FleetResult, run_fleet
 from tasks.preflight import joined
 from tasks.session import Session
@@ -155,7 +155,6 @@ def template(
             line = StageLine(name="preflight", status="unchanged", detail="nothing to check")
             if "preflight" in pending:
                 findings = template_preflight(here.run, seen, pending, reconcile)
-                show_findings(findings)
                 seconds = round(time.monotonic() - began, 3)
                 words = count(len(findings), "warning") if findings else "nothing found"
                 line = StageLine(name="preflight", status="done", seconds=seconds, detail=words)
@@ -301,7 +300,7 @@ def build(
             seen = _survey(here)
             pending = seen.pending(chosen, reconcile=reconcile)
             findings = tuple(seen.findings(chosen))
-            if (dry_run or forbids(findings)) and "preflight" in pending:
+            if "preflight" in pending:
                 more = check_template(
                     here.client,
                     here.connection,

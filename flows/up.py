@@ -49,7 +49,7 @@ from flows.terminal import (
     show_notices,
 )
 from flows.undo import undo
-from tasks.findings import Finding, error, forbids, refuse
+from tasks.findings import Finding, error, refuse
 from tasks.fleet import FleetResult, run_fleet
 from tasks.hooks import Happening
 from tasks.planned import planned
@@ -103,7 +103,6 @@ def up(
                 findings = preflight(
                     here.run, seen.building(), seen.inventory, known, seen.changing()
                 )
-                show_findings([finding for finding in findings if finding not in known])
                 if not dry_run:
                     return bring_up(
                         here, seen, findings, parallel=parallel, continue_on_error=continue_on_error
@@ -194,9 +193,11 @@ def main(
             show_notices((*here.environment.notices, *here.client.notices))
             seen = survey(here.client, here.environment, cluster=here.connection.label)
             findings = plan_findings(seen)
-            if dry_run or forbids(findings):
-                # Everything at once: what the preflight of the run would find, too.
-                more = find(here.client, here.connection, seen.building(), seen.inventory)
+            if not seen.nothing_to_do:
+                # Everything at once, before the question: what the run's preflight would find, too.
+                more = find(
+                    here.client, here.connection, seen.building(), seen.inventory, seen.changing()
+                )
                 findings = joined(findings, more)
         err.print(plan_lines(seen))
         show_findings(refuse(findings))
