@@ -146,6 +146,10 @@ def _strangers(environment: Environment, guests: Sequence[FoundGuest]) -> Iterat
         found = by_id.get(guest.vmid)
         mark = found.mark if found else None
         if found is not None and (mark is None or mark.env != environment.name):
+            remedy = "remove it in Proxmox VE where it is to go" if mark is None else ""
+            why = ": its notes hold no mark of Proxflow" if mark is None else ""
             yield warning(
-                f"{found} is not this environment's and stays as it is", guest=guest.label
+                f"{found} is not this environment's and stays as it is{why}",
+                remedy,
+                guest=guest.label,
             )

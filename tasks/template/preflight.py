@@ -38,6 +38,7 @@ from tasks.template.preflight_places import place_findings
 from tasks.template.preflight_rights import right_findings
 from tasks.template.preflight_scope import Scope, scope
 from tasks.template.preflight_snippets import snippet_findings, snippet_places
+from tasks.template.unmarked import lost_its_mark
 
 _BANNER_SECONDS = 1.0
 
@@ -85,6 +86,7 @@ def check_template(
                 timeout=_BANNER_SECONDS,
             )
             for clone in seen.missing
+            if not _is_lost(clone, found)
             for address in clone.ssh_addresses[:1]
         }
         logins = [
@@ -128,6 +130,13 @@ def standing_findings(
     declared number matter.
     """
     return joined(_standing(scope(environment, found, stages), inventory, found))
+
+
+def _is_lost(clone: Guest, found: Iterable[FoundGuest]) -> bool:
+    """Whether what has its number is the clone itself: it is that which answers."""
+    return any(
+        each.row.vmid == clone.vmid and lost_its_mark(clone, each.live.config) for each in found
+    )
 
 
 def _standing(seen: Scope, inventory: Inventory, found: Sequence[FoundGuest]) -> list[Finding]:

@@ -13,6 +13,7 @@ from tasks.capacity import next_free
 from tasks.findings import Finding, error, warning
 from tasks.found import FoundGuest
 from tasks.template.preflight_scope import Scope, source_of
+from tasks.template.unmarked import how_to_adopt, lost_its_mark, what_is_lost
 
 _POINT_TO_POINT = {4: 31, 6: 127}
 
@@ -136,6 +137,8 @@ def _taken(
     scope: Scope, guest: Guest, row: GuestRow, live: FoundGuest | None, inventory: Inventory
 ) -> list[Finding]:
     ours = scope.ours.get(guest.label)
+    if ours is None and live is not None and lost_its_mark(guest, live.live.config):
+        return [error(what_is_lost(guest), how_to_adopt(scope.env, guest), guest=guest.label)]
     if ours is None:
         return [
             error(

@@ -15,7 +15,8 @@ from tasks.template.configure import outdated
 from tasks.template.convert import is_template
 from tasks.template.reconcile import differences
 from tasks.template.seen import require_recipe
-from tasks.verify import Deviates, Deviation, checked, deviation
+from tasks.template.unmarked import how_to_adopt, lost_its_mark, what_is_lost
+from tasks.verify import Answers, Deviates, Deviation, checked, deviation
 
 ADVICE = "`template build --dry-run` shows what a build would do; --reconcile changes clones"
 
@@ -25,7 +26,7 @@ def verify_built(run: RunRef, node: str) -> Outcome:
     """Check the template or one of its clones. Raises Deviates with all that is wrong with it."""
     here = session(run)
     guest = here.guest(node)
-    found, said = checked(here, guest, partial(_differing, here, guest))
+    found, said = _checked(here, guest)
     if found:
         raise Deviates(found, advice=ADVICE)
     return done("config, is a template" if guest.label == TEMPLATE else str(said))
@@ -33,7 +34,17 @@ def verify_built(run: RunRef, node: str) -> Outcome:
 
 def deviations(here: Session, guest: Guest) -> tuple[Deviation, ...]:
     """Everything in which the guest is not as declared. Raises ProxmoxError, StageError."""
-    return checked(here, guest, partial(_differing, here, guest))[0]
+    return _checked(here, guest)[0]
+
+
+def _checked(here: Session, guest: Guest) -> tuple[tuple[Deviation, ...], Answers]:
+    found, said = checked(here, guest, partial(_differing, here, guest))
+    if [each.kind for each in found] == ["foreign"]:
+        live = here.live(guest)
+        if live is not None and lost_its_mark(guest, live.config):
+            text = f"{what_is_lost(guest)}; {how_to_adopt(here.environment.name, guest)}"
+            found = (deviation(guest, "foreign", text),)
+    return found, said
 
 
 def _differing(here: Session, guest: Guest, live: Live) -> Iterator[Deviation]:

@@ -152,6 +152,21 @@ def test_a_number_of_somebody_elses(golden: Golden, index: int) -> None:
     )
 
 
+def test_a_clone_whose_notes_were_overwritten_is_told_as_such_and_nothing_else(
+    golden: Golden,
+) -> None:
+    clone = golden.clone(1)
+    address = f"ip={clone.ssh_addresses[0]}/24"
+    card = f"virtio={clone.nics[0].mac},bridge=vmbr0"
+    config = {"name": clone.name, "net0": card, "ipconfig0": address}
+    stranger(golden, clone.vmid, description="my notes", **config)
+
+    (text,) = texts(golden, recipe(golden, clone))
+
+    assert f"the notes of VM {clone.vmid} do not hold the mark of Proxflow any more" in text
+    assert f"<!-- proxflow env={golden.name} guest={clone.label} vmid={clone.vmid} " in text
+
+
 def test_a_number_of_another_environment(golden: Golden) -> None:
     ours(golden, golden.clone(1), env="elsewhere")
 

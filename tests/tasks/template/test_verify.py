@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,20 @@ def test_a_clone_that_is_not_to_run_may_be_off(golden: Golden, document: Documen
     with golden.place.client() as client:
         client.run("POST", f"/nodes/{NODES[0]}/qemu/{golden.vmid + 1}/status/stop")
 
+    assert kinds(golden, document, clone_of(golden)) == []
+
+
+def test_a_clone_whose_notes_were_overwritten_is_adopted_back_by_the_line_that_is_told(
+    golden: Golden, document: Document
+) -> None:
+    edit(golden, golden.vmid + 1, description="mine")
+    with opened(golden.write(document), "0000000b") as here:
+        surveyed(here)
+        (told,) = deviations(here, here.guest(clone_of(golden)))
+    (mark,) = re.findall(r"<!--.*?-->", told.detail)
+    edit(golden, golden.vmid + 1, description=mark)
+
+    assert "do not hold the mark" in told.detail
     assert kinds(golden, document, clone_of(golden)) == []
 
 
