@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,7 +20,7 @@ from blocks.units import human_size
 from blocks.words import count
 from flows.opening import templates_only
 from flows.parameters import ClusterName, Json, Yes
-from flows.terminal import Exit, confirm, err, faults_shown, out, print_json, show_notices
+from flows.terminal import Exit, confirm, err, faults_shown, out, print_json, say, show_notices
 from tasks.masking import open_environment
 from tasks.template.cached import Cached, Wanted, list_cached, remove_cached, wanted_by
 
@@ -36,6 +37,11 @@ OlderThan = Annotated[
         validator=Number(gte=0),
     ),
 ]
+
+
+_SUBJECT = re.compile(r"VM \d+ \([^)]*\) on [^\s,]+|template [^\s,]+")
+_GUEST_NAME = re.compile(r"VM \d+ \((?P<name>[^)]*)\)")
+_DECLARES = re.compile(r"template \S+, which declares (?P<name>\S+)")
 
 
 def add_images(app: App) -> None:
@@ -70,6 +76,10 @@ def images(
             out.print(_table(found, older_than))
             size = human_size(sum(each.size for each in going))
             err.print(f"{count(len(going), 'file')}, {size}, may go")
+            young = sum(each.may_go(0) for each in found) - len(going)
+            if young and not going:
+                few = "file that nobody needs is", "files that nobody needs are"
+                say(f"  next: {count(young, *few)} too young; --older-than 0 spares none")
         if clear and going:
             confirm(f"Delete {count(len(going), 'file')} of {connection.label}?", yes=yes)
             gone, errors = _clear(client, going if yes else _still(client, wanted, going))
@@ -120,14 +130,29 @@ def _clear(client: Client, going: Sequence[Cached]) -> tuple[list[str], list[str
     return gone, errors
 
 
-def _state(each: Cached, older_than: float) -> str:
+def state_of(each: Cached, older_than: float) -> str:
+    """Why a file stays, or that nobody needs it, in words."""
     if each.kind == "unclear":
         return "not certainly Proxflow's"
     if each.needed_by:
-        return "; ".join(each.needed_by)
+        return "; ".join(_once_each(each.needed_by))
     if each.may_go(older_than):
         return "nobody"
     return f"nobody, but younger than {older_than:g} {'day' if older_than == 1 else 'days'}"
+
+
+def _once_each(reasons: Sequence[str]) -> list[str]:
+    """The first reason of each guest and manifest; a guest stands for the manifest it is of."""
+    first: dict[str, str] = {}
+    for text in reasons:
+        subject = _SUBJECT.match(text)
+        first.setdefault(subject[0] if subject else text, text)
+    named = {found["name"] for text in first if (found := _GUEST_NAME.match(text))}
+    return [
+        text
+        for text in first.values()
+        if not ((made := _DECLARES.match(text)) and made["name"] in named)
+    ]
 
 
 def _table(found: Sequence[Cached], older_than: float) -> Table:
@@ -141,7 +166,7 @@ def _table(found: Sequence[Cached], older_than: float) -> Table:
             escape(each.name),
             human_size(each.size),
             f"{each.days:.0f}",
-            escape(_state(each, older_than)),
+            escape(state_of(each, older_than)),
         )
     return table
 

@@ -11,6 +11,8 @@ from blocks.paths import cache_dir
 from blocks.proxmox.upload import UploadKind, upload
 from blocks.units import GIB, MIB
 from deployments.lab.testing import RunningLab
+from flows.template_images import state_of
+from tasks.template.cached import Cached
 from tests.environments import RUN, Place
 from tests.flows.commands import Commands
 from tests.labfixture import LabFactory
@@ -156,6 +158,7 @@ def test_a_file_of_today_stays_unless_it_is_asked_for(golden: Golden, run: Comma
 
     assert "proxflow-os-abcdef012345.qcow2" in files(run)
     assert "younger than 1 day" in said.out
+    assert "1 file that nobody needs is too young; --older-than 0" in said.err
 
 
 def test_without_clear_nothing_is_deleted(golden: Golden, run: Commands) -> None:
@@ -215,3 +218,16 @@ def test_templates_of_two_clusters_are_refused(golden: Golden, run: Commands) ->
 
     assert said.code == 2
     assert "different clusters: elsewhere, lab" in said.err
+
+
+def test_who_needs_a_file_is_named_once_though_for_several_reasons() -> None:
+    needed = (
+        "VM 101 (web) on pve1 names it",
+        "VM 101 (web) on pve1, in its snapshot s, names it",
+        "VM 101 (web) on pve1, whose seed it is",
+        "template gold, which declares web",
+        "template other",
+    )
+    seed = Cached(kind="seed", name="a", place="b", size=1, days=2.0, needed_by=needed)
+
+    assert state_of(seed, 1.0) == "VM 101 (web) on pve1 names it; template other"
