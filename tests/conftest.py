@@ -23,6 +23,11 @@ settings.register_profile("proxflow", deadline=None)
 settings.load_profile("proxflow")
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: for a third of their time tests wait for processes."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that start processes come first: begun late, a long one would keep one core waiting."""

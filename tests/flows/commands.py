@@ -72,7 +72,7 @@ def flow_run(run_id: str) -> FlowRun:
 
 def states(run_id: str) -> dict[str, str]:
     """Task run name to state name, of the flow run of a run id."""
-    settle(runs_of_this_test())
+    settle(runs_of_this_test(), 30)
     found = flow_run(run_id)
     with get_client(sync_client=True) as client:
         runs = client.read_task_runs(

@@ -4,6 +4,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,13 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("home")
 
 
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server of many machines: another home is another machine, only the API is shared."""
+    with prefect_server(tmp_path_factory.mktemp("server")) as url:
+        yield url
+
+
 @pytest.fixture
 def notes(tmp_path: Path) -> Path:
     return tmp_path / "notes.txt"
@@ -41,14 +49,18 @@ def url_of(line: str) -> str:
     return line.split()[1]
 
 
-def test_every_task_run_of_a_local_run_is_in_the_database_afterwards(
+PROXIES = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), "http://127.0.0.1:1")
+
+
+def test_every_task_run_of_a_local_run_is_in_the_database_afterwards_whatever_proxy_is_set(
     home: Path, notes: Path
 ) -> None:
-    with program("instant", str(notes), home=home) as run:
+    words = ("-m", "tests.flows.runtime_program", "instant", str(notes))
+    with Program(*words, home=home, variables={**PROXIES, "NO_PROXY": ""}) as run:
         ended = run.until("ended ")
         code = run.rest()
 
-    assert (code, ended.split()[1:3]) == (0, ["Completed", "60"])
+    assert (code, ended.split()[1:3]) == (0, ["Completed", "60"]), "\n".join(run.lines)
     run_id = ended.split()[-1]
     states = rows(
         home,
@@ -80,38 +92,18 @@ def test_a_signal_crashes_the_run_runs_the_hook_and_ends_the_server(
         run.send(number)
         assert run.rest() == code
 
-    assert time.monotonic() - sent < 15
+    assert time.monotonic() - sent < 60
     assert notes.read_text() == f"CRASHED pid={run.process.pid}\n"
-    assert eventually(lambda: not answers(url, 0.5), 10)
+    assert eventually(lambda: not answers(url, 0.5), 60)
     newest = rows(home, "select state_name from flow_run order by created desc limit 1")
     assert newest == [("Crashed",)]
 
 
-def test_after_sigkill_the_server_ends_and_the_next_run_gets_the_lane(
+def test_a_waiting_run_names_the_one_before_it_and_gets_the_lane_when_that_is_killed(
     home: Path, notes: Path
 ) -> None:
-    with program("hold", str(notes), home=home) as run:
-        url = url_of(run.until("api "))
-        run.until("holding")
-        run.send(signal.SIGKILL)
-        run.rest()
-    assert eventually(lambda: not answers(url, 0.5), 10)
-    query = "select active_slots from concurrency_limit_v2 where name = ?"
-    assert rows(home, query, f"tag:{LANE.tag}") == []
-
-    with program("hold", str(notes), "seconds=0", home=home) as following:
-        following.until("api ")
-        began = time.monotonic()
-        following.until("holder/upload done")
-        waited = time.monotonic() - began
-        assert following.rest() == 0
-
-    assert waited < 15
-    assert rows(home, query, f"tag:{LANE.tag}") == []
-
-
-def test_a_run_that_waits_for_another_names_it_and_follows_it(home: Path, notes: Path) -> None:
     with program("hold", str(notes), home=home) as first:
+        url = url_of(first.until("api "))
         first.until("holding")
         with program("hold", str(notes), "seconds=0", home=home) as second:
             said = second.until("holder/upload waiting")
@@ -121,16 +113,18 @@ def test_a_run_that_waits_for_another_names_it_and_follows_it(home: Path, notes:
 
     assert "waiting for the upload lane of local, held by flow run" in said
     assert f"(pid {first.process.pid}, guest holder" in said
+    assert eventually(lambda: not answers(url, 0.5), 60), "its server lives on"
+    query = "select active_slots from concurrency_limit_v2 where name = ?"
+    assert rows(home, query, f"tag:{LANE.tag}") == []
 
 
-def test_on_a_served_api_another_machines_slot_is_named_and_comes_back_in_75_seconds(
-    tmp_path: Path, notes: Path
+def test_on_a_served_api_another_machines_slot_is_named_and_comes_back_when_its_lease_is_over(
+    tmp_path: Path, notes: Path, api: str
 ) -> None:
-    # Another home is another machine: the lock of the lane is not shared, only the API is.
     def hold(machine: str, *more: str) -> Program:
         return program("hold", str(notes), *more, home=tmp_path / machine, api=api)
 
-    with prefect_server(tmp_path / "server") as api, hold("one") as first:
+    with hold("one") as first:
         assert first.until("api ") == f"api {api} temporary=False"
         first.until("holding")
         with hold("two", "seconds=0") as second:
@@ -143,28 +137,27 @@ def test_on_a_served_api_another_machines_slot_is_named_and_comes_back_in_75_sec
 
     assert "held by flow run" in said
     assert "(task 'shop/holder/upload')" in said
-    assert waited < 75
+    assert waited < 120
 
 
 def test_a_slot_that_a_server_lost_its_lease_of_is_freed_by_whoever_waits_for_it(
-    tmp_path: Path, notes: Path
+    tmp_path: Path, notes: Path, api: str
 ) -> None:
     # As after a restart of the server, or after runs without one on the same database.
-    with prefect_server(tmp_path) as api:
-        with pointed_at(api), get_client(sync_client=True) as client:
-            ensure_limits([LANE.tag])
-            client.update_global_concurrency_limit(
-                f"tag:{LANE.tag}", GlobalConcurrencyLimitUpdate(active_slots=1)
-            )
+    with pointed_at(api), get_client(sync_client=True) as client:
+        ensure_limits([LANE.tag])
+        client.update_global_concurrency_limit(
+            f"tag:{LANE.tag}", GlobalConcurrencyLimitUpdate(active_slots=1)
+        )
 
-        with program("hold", str(notes), "seconds=0", home=tmp_path, api=api) as run:
-            run.until("api ")
-            began = time.monotonic()
-            run.until("holder/upload done")
-            waited = time.monotonic() - began
-            assert run.rest() == 0
+    with program("hold", str(notes), "seconds=0", home=tmp_path, api=api) as run:
+        run.until("api ")
+        began = time.monotonic()
+        run.until("holder/upload done")
+        waited = time.monotonic() - began
+        assert run.rest() == 0
 
-    assert waited < 75
+    assert waited < 120
 
 
 def test_two_first_runs_at_the_same_time_share_one_new_database(
@@ -184,6 +177,7 @@ def test_a_server_at_the_usual_address_is_used_without_being_named(
     prefect_api: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("flows.runtime.server.USUAL_URL", prefect_api)
+    monkeypatch.setattr("flows.runtime.server.answers", lambda url, _: answers(url, 60))
 
     with pointed_at(None), prefect_runtime() as runtime:
         used = PREFECT_API_URL.value()
@@ -202,34 +196,27 @@ def test_a_named_server_that_does_not_answer_is_said_with_what_to_do() -> None:
         pass
 
 
-def test_a_temporary_server_that_cannot_start_says_why(tmp_path: Path) -> None:
+def test_a_temporary_server_that_cannot_start_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "prefect.db").mkdir()
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
+    monkeypatch.setattr("flows.runtime.server.USUAL_URL", "http://127.0.0.1:9/api")
 
-    with Program("-m", "tests.flows.runtime_program", "instant", "notes", home=tmp_path) as run:
-        code = run.rest()
-
-    assert code == 1
-    assert any("The temporary Prefect server did not start" in line for line in run.lines)
-
-
-PROXIES = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), "http://127.0.0.1:1")
-
-
-def test_a_proxy_is_not_asked_for_a_temporary_server(home: Path, notes: Path) -> None:
-    args = ("-m", "tests.flows.runtime_program", "instant", str(notes), "count=1")
-
-    with Program(*args, home=home, variables={**PROXIES, "NO_PROXY": ""}) as run:
-        code = run.rest()
-
-    assert code == 0, "\n".join(run.lines)
+    with (
+        pointed_at(None),
+        pytest.raises(RuntimeUnavailable, match="The temporary Prefect server did not start"),
+        prefect_runtime(),
+    ):
+        pass
 
 
 def test_a_proxy_is_not_asked_for_a_named_server_on_loopback(
-    prefect_api: str, home: Path, notes: Path
+    api: str, home: Path, notes: Path
 ) -> None:
     args = ("-m", "tests.flows.runtime_program", "instant", str(notes), "count=1")
 
-    with Program(*args, home=home, api=prefect_api, variables=PROXIES) as run:
+    with Program(*args, home=home, api=api, variables=PROXIES) as run:
         code = run.rest()
 
     assert code == 0, "\n".join(run.lines)

@@ -34,7 +34,7 @@ def with_secrets(place: Place) -> Document:
 
 def everything_prefect_knows(run_id: str) -> str:
     """Flow run, task runs, logs and artifacts of a run, as the API gives them."""
-    assert settle(runs_of_this_test()) == 0
+    assert settle(runs_of_this_test(), 30) == 0
     found = flow_run(run_id)
     names = states(run_id)
     with get_client(sync_client=True) as client:

@@ -218,7 +218,7 @@ def test_cancelled_and_failed_stages_are_in_prefects_history(prefect_api: str) -
     result = history()
 
     assert not result.ok
-    assert settle(runs_of_this_test()) == 0
+    assert settle(runs_of_this_test(), 30) == 0
     with get_client(sync_client=True) as client:
         states = {run.name: run.state for run in client.read_task_runs(limit=200)}
     failed, cancelled = states["shop/history1/create"], states["shop/history1/start"]
@@ -263,7 +263,7 @@ def test_uploads_to_one_storage_follow_one_another_and_say_that_they_wait(
     assert result.ok
     waits = {event.detail for event in heard if event.state == "waiting"}
     assert waits == {"waiting for the upload lane of local on pve1"}
-    assert settle(runs_of_this_test()) == 0
+    assert settle(runs_of_this_test(), 30) == 0
     with get_client(sync_client=True) as client:
         tags = {run.name: run.tags for run in client.read_task_runs(limit=200)}
         limit = client.read_concurrency_limit_by_tag(wanted.tag)

@@ -50,7 +50,7 @@ def in_flow(act: Callable[[], Any]) -> Any:
 
 def recorded(name: str) -> TaskRun:
     """The task run of this name as Prefect has it once everything has been sent."""
-    assert settle(runs_of_this_test()) == 0
+    assert settle(runs_of_this_test(), 30) == 0
     with get_client(sync_client=True) as client:
         return next(run for run in client.read_task_runs(limit=200) if run.name == name)
 
