@@ -8,7 +8,7 @@ import pytest
 
 from blocks.proxmox.client import Client
 from flows.up import up
-from tasks import rollback as undoing
+from tasks import settling
 from tests.defaults import set_default
 from tests.environments import OTHER_RUN, Place, brought_up, install, opened
 from tests.flows.commands import Commands, states
@@ -163,9 +163,9 @@ def test_a_locked_configuration_is_waited_for(place: Place, run: Commands) -> No
 def test_a_task_that_never_ends_fails_the_run_in_time_and_is_named(
     place: Place, run: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_default(monkeypatch, Client.wait, "timeout", 0.5)
-    set_default(monkeypatch, Client.run, "timeout", 0.5)
-    monkeypatch.setattr(undoing, "SETTLE_SECONDS", 0.2)
+    set_default(monkeypatch, Client.wait, "timeout", 3)
+    set_default(monkeypatch, Client.run, "timeout", 3)
+    monkeypatch.setattr(settling, "SECONDS", 0.2)
     place.lab.fault(kind="task", type="qmstart", endless=True)
 
     said = run("up", place.write(), "--yes")
