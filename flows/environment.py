@@ -15,7 +15,9 @@ from prefect.artifacts import create_markdown_artifact
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactCreate
 from prefect.client.schemas.objects import State
+from prefect.settings import PREFECT_API_URL, get_current_settings
 from prefect.states import Failed
+from prefect.utilities.urls import url_for
 
 from blocks.manifest.environment import Environment, UnknownGuest
 from blocks.manifest.faults import ManifestError
@@ -23,9 +25,10 @@ from blocks.manifest.loader import load_environment
 from blocks.proxmox.errors import ProxmoxError
 from flows.engine_log import quiet_engine
 from flows.opening import open_cluster
-from flows.progress import notify
+from flows.progress import BEGUN, notify
 from tasks.findings import PreflightFailed
 from tasks.hooks import Happening, fire
+from tasks.limits import api_is_private
 from tasks.session import Session, adopt, close_session
 from tasks.stage import Event, RunRef
 
@@ -80,12 +83,27 @@ def running(
     options: Mapping[str, Any] | None = None,
 ) -> Iterator[Session]:
     """The session of the flow run that this is called in; it is closed in the end."""
+    notify(Event(node="", stage=BEGUN, state="started", detail=_found_at(runtime.flow_run.id)))
     here = open_session(run_id_of(runtime.flow_run.id), manifest, cluster, only, options)
     adopt(here)
     try:
         yield here
     finally:
         close_session(here.run)
+
+
+def _found_at(flow_run_id: str) -> str:
+    """Said at the begin: a run that is killed later says nothing in the end."""
+    run = f"run {run_id_of(flow_run_id)} is recorded"
+    if api_is_private():
+        return f"{run} in {get_current_settings().home}"
+    return f"{run} at {url_for('flow-run', flow_run_id) or PREFECT_API_URL.value()}"
+
+
+def _words(error: Exception) -> str:
+    """What was wrong, and what to do about it."""
+    advice = getattr(error, "advice", None) or "put that right and start the run again"
+    return f"{error}\n  next: {advice}"
 
 
 def told(body: Callable[[], State[Any]]) -> State[Any]:
@@ -102,7 +120,11 @@ def told(body: Callable[[], State[Any]]) -> State[Any]:
         ended = body()
         return Failed(message=ended.message) if served and ended.is_failed() else ended
     except SAID as error:
-        return Failed(name=REFUSED, message=str(error), data=None if served else error)
+        words = _words(error)
+        if served:
+            # The logs are all that a shell shows of it, and the engine's line may be cut.
+            get_run_logger().error(words)
+        return Failed(name=REFUSED, message=words, data=None if served else error)
 
 
 def happen(happening: Happening, environment: Environment, detail: str = "") -> tuple[str, ...]:

@@ -18,6 +18,9 @@ from rich.table import Table
 from flows.terminal import STATE_COLOURS
 from tasks.stage import Event
 
+# In the place of a stage: the run itself has begun, and the detail says where it is recorded.
+BEGUN = "run"
+
 Listener = Callable[[Event], None]
 
 # Seconds after which a stage that says nothing is mentioned again where no live table can be.
@@ -100,6 +103,9 @@ class Board:
     def __call__(self, event: Event) -> None:
         """Take an event, from any thread."""
         with self._lock:
+            if event.stage == BEGUN:
+                self._console.print(f"[dim]{escape(event.detail)}[/]", soft_wrap=True)
+                return
             if event.state in _UNDER_WAY:
                 stage, _, since = self._running.get(event.node, ("", "", 0.0))
                 if event.state == "started" or stage != event.stage:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
 from blocks.proxmox.client import Client
 from deployments.lab.testing import RunningLab
+from flows.up import up
 from tests.defaults import set_default
 from tests.environments import Document, Place
 from tests.flows.commands import Commands, Said
@@ -293,3 +296,34 @@ def test_a_cluster_that_does_not_answer(
     assert said.code == 1
     assert "127.0.0.1" in said.err
     assert "next:" in said.err
+
+
+@pytest.mark.usefixtures("prefect_api")
+@pytest.mark.parametrize(
+    ("cluster", "said", "advice"),
+    [
+        ("lab", "none.yaml: no such file", "put that right and start the run again"),
+        ("no-such", "cluster 'no-such' is not known", "use --cluster lab"),
+    ],
+)
+def test_a_refused_run_of_a_deployment_logs_the_reason_and_the_next_step(
+    place: Place,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    cluster: str,
+    said: str,
+    advice: str,
+) -> None:
+    known = place.write()
+    manifest = known if cluster == "no-such" else known.with_name("none.yaml")
+    # What tells a worker's child from a command line.
+    monkeypatch.setenv("PREFECT__FLOW_RUN_ID", str(uuid4()))
+
+    state = up(manifest=str(manifest), cluster=cluster, return_state=True)
+
+    logged = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR]
+    assert state.name == "Refused"
+    assert state.message == logged[0]
+    assert said in logged[0].splitlines()[0]
+    assert logged[0].splitlines()[1].startswith("  next: ")
+    assert advice in logged[0]

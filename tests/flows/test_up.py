@@ -47,6 +47,8 @@ def test_up_brings_an_environment_into_being_and_a_second_one_changes_nothing(
     assert all(place.running(n) for n in (1, 2, 3))
     marks = [read_mark(place.config(n)["description"]) for n in (1, 2, 3)]
     assert {mark and mark.run for mark in marks} == {result["run_id"]}
+    recorded = first.err.index(f"run {result['run_id']} is recorded in ")
+    assert recorded < first.err.index(" render "), "a run that is killed can be found"
     assert {guest["state"] for guest in second.json()["guests"]} == {"unchanged"}
     assert place.lab.writes() == []
     assert "nothing to do, 3 guests as declared" in second.err
