@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import math
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -199,5 +200,24 @@ def _tell(what: str, data: dict[str, Any], state: Path, *, whole: bool = True) -
     print(f"lab: connection data in {state / 'connection.json'}")
 
 
+def run() -> int:
+    """The command of this process; its exit code, 1 where its output could not be written."""
+    try:
+        code = main()
+    except SystemExit as leaving:
+        # By argparse, after help or a fault in the options.
+        code = leaving.code if isinstance(leaving.code, int) else 0
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        # What is still in the buffer goes nowhere, or the interpreter fails on it once more.
+        with Path(os.devnull).open("w") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        print(f"lab: cannot write to standard output: {error.strerror or error}", file=sys.stderr)
+        return 1
+    return code
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run())

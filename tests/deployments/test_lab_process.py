@@ -207,3 +207,20 @@ def stream_upload(client: Client, file: Path) -> str:
             headers={"Content-Type": form.content_type},
         )
     return client.wait(answer.json()["data"])
+
+
+@pytest.mark.parametrize("words", [["--help"], ["image", "--help"], ["status"]])
+def test_a_full_disk_under_standard_output_is_told_in_one_line(words: list[str]) -> None:
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with Path("/dev/full").open("w") as full:
+        said = subprocess.run(
+            [sys.executable, "-m", "deployments.lab", *words],
+            env=variables,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+
+    assert said.returncode == 1
+    assert said.stderr == "lab: cannot write to standard output: No space left on device\n"
