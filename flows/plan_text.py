@@ -80,8 +80,11 @@ def _creation(new: Creation) -> Iterator[str]:
         yield f"install ISO: {new.medium}"
 
 
-def counted(survey: Survey) -> str:
-    """``3 to create, 1 to change, 2 as declared``; ``nothing to do`` where that is so."""
+def counted(survey: Survey, *, differing: str = "to change") -> str:
+    """``3 to create, 1 to change, 2 as declared``; ``nothing to do`` where that is so.
+
+    ``differing``: what is said of guests that are not as declared.
+    """
     if survey.nothing_to_do:
         count = len(survey.plan.guests)
         return f"nothing to do, {count} guest{'s' if count != 1 else ''} as declared"
@@ -92,7 +95,7 @@ def counted(survey: Survey) -> str:
     words = [
         (counts[Action.CREATE], "to create"),
         (counts[Action.RESUME], "to finish"),
-        (counts[Action.UPDATE], "to change"),
+        (counts[Action.UPDATE], differing),
         (starts, "to start"),
         (counts[Action.UNCHANGED] - starts, "as declared"),
         (len(survey.plan.refused), "refused"),

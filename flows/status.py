@@ -10,21 +10,35 @@ from rich.table import Table
 from blocks.manifest.environment import Environment
 from blocks.manifest.guest import Guest
 from blocks.manifest.plans import Action, Change
-from blocks.manifest.recipe import TEMPLATE
+from blocks.manifest.recipe import TEMPLATE, Recipe
 from blocks.model import Model
 from blocks.proxmox.client import Client
 from blocks.proxmox.inventory import GuestRow, Inventory, read_inventory
-from flows.opening import reading
+from flows.opening import Opened, reading
 from flows.parameters import ClusterName, Json, Manifest, Only
 from flows.plan_text import counted
 from flows.removal import label_of
-from flows.terminal import command, command_line, faults_shown, out, print_json, show_notices
+from flows.terminal import (
+    advise,
+    command,
+    command_line,
+    faults_shown,
+    out,
+    print_json,
+    show_notices,
+)
 from tasks.found import FoundGuest, all_guests, of_environment
 from tasks.pending import pending_changes
+from tasks.session import Session
+from tasks.stage import RunRef
 from tasks.survey import Survey, survey
+from tasks.template.judged import judged
 from tasks.template.seen import as_it_is
 
 app = command_line("status", __doc__)
+
+# What only reads is no run, and its session wants the name of one.
+_NO_RUN = "00000000"
 
 
 class GuestStatus(Model):
@@ -136,6 +150,9 @@ def main(
         inventory = read_inventory(here.client)
         environment = as_it_is(here.client, inventory, here.environment)
         seen = survey(here.client, environment, cluster=here.connection.label, inventory=inventory)
+        recipe = here.everyone.recipe
+        if recipe is not None:
+            seen = judged(_session(here, inventory), seen)
         waiting = pending_changes(here.client, readable(seen))
         rows = [
             guest_status(guest, seen, waiting.get(guest.label, ())) for guest in environment.guests
@@ -150,20 +167,24 @@ def main(
             table.add_column(column)
         for row in rows:
             table.add_row(
-                row.name if row.state == "older" else row.label,
+                row.name if row.state == "older" or _of_recipe(recipe, row) else row.label,
                 str(row.vmid),
                 row.node,
-                _power(row.power),
+                _power("" if _never_runs(seen.inventory, row) else row.power),
                 row.state,
                 row.run or "",
                 row.addresses[0] if row.addresses else "",
-                escape("\n".join((*row.differences, *map(_after_restart, row.pending)))),
+                escape("\n".join(_differences(row, seen, waiting.get(row.label, ())))),
             )
         out.print(table)
         out.print()
-        out.print(f"[bold]{here.environment.name}[/] on {here.connection.label}: {counted(seen)}")
-        if late := [row.label for row in rows if row.pending]:
+        what = "to change" if recipe is None else "not as declared"
+        said = counted(seen, differing=what)
+        out.print(f"[bold]{here.environment.name}[/] on {here.connection.label}: {said}")
+        if late := [row.label for row in rows if _waits(row, seen, waiting.get(row.label, ()))]:
             out.print(_restart(late), markup=False, soft_wrap=True)
+        if recipe is not None and not seen.nothing_to_do:
+            advise(command("template build", manifest, cluster) + " --dry-run")
         if lost := [stray for stray in strays if stray.state == "undeclared"]:
             advice = _advice(lost, command("down", manifest, cluster))
             out.print(advice, markup=False, soft_wrap=True)
@@ -178,8 +199,49 @@ def _advice(strays: Sequence[GuestStatus], down: str) -> str:
     )
 
 
-def _after_restart(change: str) -> str:
-    return f"{change} (after a restart)"
+def _session(here: Opened, inventory: Inventory) -> Session:
+    """A session that reads, about the newest generation of a template and its clones."""
+    environment = as_it_is(here.client, inventory, here.everyone)
+    run = RunRef(manifest=str(environment.path), env=environment.name, run_id=_NO_RUN)
+    return Session(run, environment, here.connection, here.client, everyone=here.everyone)
+
+
+def _of_recipe(recipe: Recipe | None, row: GuestStatus) -> bool:
+    """Whether it is the template itself, which people know by its name."""
+    return recipe is not None and row.label == TEMPLATE
+
+
+def _never_runs(inventory: Inventory, row: GuestStatus) -> bool:
+    live = inventory.guest(row.vmid)
+    return live is not None and live.template
+
+
+def _differences(row: GuestStatus, seen: Survey, pending: Sequence[Change]) -> list[str]:
+    """A line a difference; one that is in the configuration only, and not in use yet, says so."""
+    late = {change.target: change for change in pending}
+    told = _told_of(row, seen)
+    lines = [text for text in row.differences if text not in map(str, told)]
+    for change in told:
+        waits = late.pop(change.target, None)
+        note = "" if waits is None else _unused(waits)
+        lines.append(str(change.model_copy(update={"note": note}) if note else change))
+    return [*lines, *(f"{change} (after a restart)" for change in late.values())]
+
+
+def _unused(waits: Change) -> str:
+    before = str(waits.model_copy(update={"kind": "remove", "note": ""})).partition(": ")[2]
+    return f"configured only: until a restart it runs with {before}"
+
+
+def _waits(row: GuestStatus, seen: Survey, pending: Sequence[Change]) -> bool:
+    """Whether a restart is to be wished for: it brings what is declared."""
+    differing = {change.target for change in _told_of(row, seen)}
+    return any(change.target not in differing for change in pending)
+
+
+def _told_of(row: GuestStatus, seen: Survey) -> tuple[Change, ...]:
+    declared = {guest.label for guest in seen.environment.guests if guest.vmid == row.vmid}
+    return seen.plan.guest(row.label).changes if row.label in declared else ()
 
 
 def _restart(labels: Sequence[str]) -> str:

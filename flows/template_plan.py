@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
+from rich.padding import Padding
 from rich.text import Text
 
 from blocks.manifest.guest import Guest
@@ -34,7 +35,7 @@ def plan_lines(
         head = f"[{colour}]{sign} {escape(guest.name)}[/]"
         where = f"[dim]{guest.vmid} on {escape(guest.node)}[/]"
         lines.append(Text.from_markup(f"{head}  {where}  {escape(_said(seen, guest, chosen))}"))
-        lines += [Text(f"    {text}") for text in _details(seen, guest)]
+        lines += [Padding(Text(text), (0, 0, 0, 4)) for text in _details(seen, guest)]
     lines.append(Text(""))
     summary = planned_summary(seen, chosen, reconcile=reconcile)
     lines.append(Text.from_markup(f"[bold]Plan:[/] {summary}"))

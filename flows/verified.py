@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from blocks.manifest.environment import Environment
+from blocks.manifest.recipe import TEMPLATE
 from blocks.model import Model
 from blocks.words import count
 from flows.terminal import Exit
@@ -11,11 +12,15 @@ from tasks.verify import Deviates
 
 
 class VerifiedGuest(Model):
-    """A guest that was checked: its deviations, or why it could not be checked."""
+    """A guest that was checked: its deviations, or why it could not be checked.
+
+    ``name``: of a template, whose label is the same for every one.
+    """
 
     label: str
     vmid: int
     node: str
+    name: str = ""
     detail: str = ""
     deviations: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
@@ -70,6 +75,7 @@ def verified(environment: Environment, checks: FleetResult) -> Verified:
                 label=guest.label,
                 vmid=guest.vmid,
                 node=guest.node,
+                name=guest.name if environment.recipe and guest.label == TEMPLATE else "",
                 detail="; ".join(outcome.detail for outcome in node.outcomes.values()),
                 deviations=tuple(map(str, cause.deviations)) if isinstance(cause, Deviates) else (),
                 errors=(failure.words,) if failure and not isinstance(cause, Deviates) else (),
@@ -81,7 +87,7 @@ def verified(environment: Environment, checks: FleetResult) -> Verified:
 def verified_markdown(result: Verified) -> str:
     """The result as a Prefect artifact."""
     rows = [
-        f"| {g.label} | {g.vmid} | {g.node} | "
+        f"| {g.name or g.label} | {g.vmid} | {g.node} | "
         f"{'as declared' if g.ok else '<br>'.join((*g.deviations, *g.errors))} |"
         for g in result.guests
     ]

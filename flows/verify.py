@@ -13,7 +13,7 @@ from blocks.words import count
 from flows.environment import keep, run_name, running, told
 from flows.jobs import verify_jobs
 from flows.parameters import ClusterName, Json, Manifest, Only, Parallel
-from flows.progress import listener
+from flows.progress import Listener, listener
 from flows.running import run_locally
 from flows.runtime import warm
 from flows.terminal import Exit, advise, command, command_line, faults_shown, out, print_json
@@ -21,6 +21,7 @@ from flows.verified import Verified, verified, verified_markdown
 from tasks.fleet import NodeJob, run_fleet
 from tasks.masking import open_environment
 from tasks.session import Session
+from tasks.stage import Event
 from tasks.template.seen import as_it_is
 from tasks.template.verify import verify_built
 
@@ -45,7 +46,7 @@ def verify(
                 _jobs(here),
                 parallel=parallel,
                 continue_on_error=True,
-                on_event=listener(),
+                on_event=_brief(listener()),
             )
             result = verified(here.environment, checks)
             keep(here.environment, "verify", verified_markdown(result), result.summary)
@@ -55,6 +56,16 @@ def verify(
         return Failed(message=result.summary, data=data)
 
     return told(body)
+
+
+def _brief(listener: Listener) -> Listener:
+    """The same without what each deviating guest has to say of the way on: the end says it once."""
+
+    def take(event: Event) -> None:
+        words = event.detail.partition("\n  next: ")[0]
+        listener(event.model_copy(update={"detail": words}))
+
+    return take
 
 
 def _jobs(here: Session) -> tuple[NodeJob, ...]:
@@ -107,9 +118,9 @@ def show(result: Verified, plan: str, *, json: bool) -> None:
         return
     for guest in result.guests:
         if guest.ok:
-            out.print(f"[green]=[/] {guest.label}  [dim]{guest.detail}[/]")
+            out.print(f"[green]=[/] {guest.name or guest.label}  [dim]{guest.detail}[/]")
             continue
-        out.print(f"[red]![/] {guest.label}")
+        out.print(f"[red]![/] {guest.name or guest.label}")
         for text in (*guest.deviations, *guest.errors):
             out.print(f"    {text}", markup=False, soft_wrap=True)
     out.print()

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from blocks.manifest.guest import Guest
+from blocks.manifest.plans import Change
 from blocks.proxmox.inventory import storage_content
 from blocks.proxmox.properties import owner_of, storage_of
 from blocks.units import format_size
 from tasks.cloudinit.carry import carry, sweep
 from tasks.cloudinit.changes import cloud_init_changes
-from tasks.diff import diff
+from tasks.diff import RESTART, diff
 from tasks.drives import in_turn
 from tasks.errors import StageError
 from tasks.image import image_size, image_volume
@@ -32,6 +33,7 @@ from tasks.template.disks import (
 )
 from tasks.template.following import configure_in_task, wait_for_earlier
 from tasks.template.passthrough import device_notes, refuse_devices
+from tasks.template.reconcile import AT_BOOT
 from tasks.template.takeover import take_over
 
 
@@ -71,30 +73,50 @@ def outdated(here: Session, guest: Guest, live: Live) -> tuple[str, ...]:
     differs = differing(here, guest, live)
     if not differs:
         return ()
+    return (
+        f"template {guest.name} ({guest.vmid}) is not as declared: {'; '.join(differs)}. "
+        f"{remedy(here)}",
+    )
+
+
+def remedy(here: Session) -> str:
+    """How a template becomes what is declared, which it does not by being changed."""
     recipe = here.environment.recipe
-    remedy = (
+    way = (
         "declare when new generations are made (`rebuild`), or remove it and build it again"
         if recipe is None or recipe.rebuild.when == "never"
         else "the next generation will be as declared; `--rebuild` makes it now"
     )
-    return (
-        f"template {guest.vmid} is not as declared: {'; '.join(differs)}. A template is not "
-        f"changed; {remedy}",
-    )
+    return f"A template is not changed; {way}"
 
 
 def differing(here: Session, guest: Guest, live: Live) -> tuple[str, ...]:
     """What a template has otherwise than declared, one text each. No call. Raises StageError."""
-    differs = [str(change) for change in diff(guest, live.config)]
+    changes = template_changes(here, guest, live)
+    texts = [str(change) for change in changes if change.note != AT_BOOT]
+    told = [change.target for change in changes if change.note == AT_BOOT]
+    return (*texts, *([f"cloud-init: {', '.join(told)}"] if told else []))
+
+
+def template_changes(here: Session, guest: Guest, live: Live) -> tuple[Change, ...]:
+    """The differences between a template and its declaration. No call. Raises StageError.
+
+    That a change waits for a restart is said of guests that run, which a template never does.
+    """
+    found = [
+        change.model_copy(update={"note": ""}) if change.note == RESTART else change
+        for change in diff(guest, live.config)
+    ]
     try:
         told = cloud_init_changes(guest, live.config, env=here.environment.name)
     except RenderError as error:
         raise StageError(
             f"{guest.label}: {error.key} {error.problem}", advice="correct it in the manifest"
         ) from None
-    if told:
-        differs.append(f"cloud-init: {', '.join(key for key, _, _ in told)}")
-    return tuple(differs)
+    for key, before, after in told:
+        kind = "add" if before is None else "remove" if after is None else "change"
+        found.append(Change(kind=kind, target=key, before=before, after=after, note=AT_BOOT))
+    return tuple(found)
 
 
 def refuse_stuck(guest: Guest, live: Live, anew: frozenset[str] = frozenset()) -> None:

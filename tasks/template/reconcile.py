@@ -24,6 +24,8 @@ from tasks.template.clone_source import source_of
 from tasks.template.clone_wanted import Tailoring, as_cloned, in_order
 from tasks.update import update_params
 
+AT_BOOT = "cloud-init sees it at the next boot"
+
 
 def differences(here: Session, guest: Guest, live: Live) -> tuple[Change, ...]:
     """How an existing clone differs from what is declared; empty when it does not. No call.
@@ -47,8 +49,7 @@ def _told(here: Session, guest: Guest, live: Live) -> Iterator[Change]:
         ) from None
     for key, before, after in found:
         kind = "add" if before is None else "remove" if after is None else "change"
-        note = "cloud-init sees it at the next boot"
-        yield Change(kind=kind, target=key, before=before, after=after, note=note)
+        yield Change(kind=kind, target=key, before=before, after=after, note=AT_BOOT)
 
 
 def _kind(guest: Guest, config: Mapping[str, Any]) -> Iterator[Change]:

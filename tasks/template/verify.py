@@ -11,7 +11,7 @@ from blocks.proxmox.properties import parse_tags
 from tasks.live import Live
 from tasks.session import Session, session
 from tasks.stage import Outcome, RunRef, done, stage
-from tasks.template.configure import outdated
+from tasks.template.configure import differing
 from tasks.template.convert import is_template
 from tasks.template.reconcile import differences
 from tasks.template.seen import require_recipe
@@ -59,7 +59,7 @@ def _of_template(here: Session, guest: Guest, live: Live) -> Iterator[Deviation]
     if not is_template(live):
         yield deviation(guest, "template", f"VM {guest.vmid} on {guest.node} is no template yet")
         return
-    for text in outdated(here, guest, live):
+    for text in differing(here, guest, live):
         yield deviation(guest, "config", text)
     for tag in _lacking(require_recipe(here.environment), live):
         yield deviation(guest, "template", f"lacks the alias tag {tag}")

@@ -72,3 +72,25 @@ def test_a_clone_that_somebody_stopped_is_told_by_all_and_started_by_reconcile(
     assert "clone, does not run" in told["dry run"]
     assert "--reconcile starts it" in told["left"]
     assert run("verify", manifest).code == 0
+
+
+def test_status_and_verify_tell_the_same_of_a_template_by_its_name(
+    golden: Golden, manifest: Path, run: Commands
+) -> None:
+    with golden.place.client() as client:
+        for vmid in (golden.vmid, golden.vmid + 1):
+            client.run("PUT", f"/nodes/{NODES[0]}/qemu/{vmid}/config", memory=2048)
+
+    status = " ".join(run.good("status", manifest).out.split())
+    verified = run("verify", manifest)
+
+    change = "~ memory: 2048 MiB -> 1024 MiB"
+    assert status.startswith("guest vmid node")
+    assert golden.name in status
+    assert golden.name in verified.out
+    assert verified.out.count(change) == 2
+    assert status.count("2048 MiB") == 2, "the restart that is waited for is no second line"
+    assert "configured only" in status
+    assert "Changes wait for a restart" not in status
+    assert "2 not as declared" in status
+    assert verified.text.count("next:") == 1
