@@ -143,7 +143,7 @@ def template(
             templates_only(here.environment)
             if rebuild:
                 refuse_rebuild(require_recipe(here.environment), chosen)
-            seen = surveyed(here.run)
+            seen = surveyed(here.run, chosen)
             planned = planned_summary(seen, chosen, reconcile=reconcile)
             shown = plan_markdown(seen, chosen, reconcile=reconcile)
             keep(here.environment, "plan", shown, planned)
@@ -153,8 +153,8 @@ def template(
             began = time.monotonic()
             findings = refuse(seen.findings(chosen))
             line = StageLine(name="preflight", status="unchanged", detail="nothing to check")
-            if "preflight" in pending:
-                findings = template_preflight(here.run, seen, pending, reconcile)
+            if checking := seen.checking(chosen, reconcile=reconcile):
+                findings = template_preflight(here.run, seen, checking, reconcile)
                 seconds = round(time.monotonic() - began, 3)
                 words = count(len(findings), "warning") if findings else "nothing found"
                 line = StageLine(name="preflight", status="done", seconds=seconds, detail=words)
@@ -297,16 +297,17 @@ def build(
             if rebuild:
                 refuse_rebuild(require_recipe(here.environment), chosen)
             show_notices((*here.environment.notices, *here.client.notices))
-            seen = _survey(here)
+            seen = _survey(here, chosen)
             pending = seen.pending(chosen, reconcile=reconcile)
             findings = tuple(seen.findings(chosen))
-            if "preflight" in pending:
+            checking = seen.checking(chosen, reconcile=reconcile)
+            if checking:
                 more = check_template(
                     here.client,
                     here.connection,
                     seen.environment,
                     seen.inventory,
-                    stages=pending,
+                    stages=checking,
                     reconcile=reconcile,
                 )
                 findings = joined(findings, more)
@@ -324,7 +325,7 @@ def build(
                 if json:
                     print_json(plan_document(seen, pending, findings))
                 return
-            if not pending and not ("template" in chosen and seen.unpublished):
+            if not pending and not checking and not ("template" in chosen and seen.unpublished):
                 result = nothing_done(here, seen, chosen)
                 show_result(result, manifest=str(manifest), cluster=cluster, json=json)
                 return
@@ -332,7 +333,7 @@ def build(
         finally:
             here.close()
         warm()
-        confirm(f"Build {name} on {where}?", yes=yes)
+        confirm(f"Build {name} on {where}?", yes=yes or set(chosen) == {"preflight"})
         ended = run_locally(
             template,
             manifest=str(manifest.resolve()),
@@ -350,10 +351,10 @@ def build(
     raise SystemExit(int(Exit.DONE if ended.ok else Exit.FAILED))
 
 
-def _survey(here: Session) -> TemplateSurvey:
+def _survey(here: Session, chosen: Sequence[str]) -> TemplateSurvey:
     """Leaves with 2 where what the manifest names cannot be had: nothing was changed."""
     try:
-        return survey_template(here, datetime.now(UTC).date())
+        return survey_template(here, datetime.now(UTC).date(), chosen)
     except StageError as error:
         code = Exit.FAILED if error.transient else Exit.BAD_INPUT
         fail(error.message, error.advice, code=code)

@@ -119,6 +119,14 @@ def find_generations(
     return newest_first(found)
 
 
+def out_of_reach(inventory: Inventory, recipe: Recipe) -> tuple[GuestRow, ...]:
+    """What has a number of a generation, on a node that is offline. No call."""
+    online = {node.name for node in inventory.nodes if node.online}
+    return tuple(
+        row for row in inventory.guests if row.vmid in _numbers(recipe) and row.node not in online
+    )
+
+
 def created(config: Mapping[str, Any]) -> int:
     """When a machine was made, in seconds since 1970; 0 where its configuration does not tell.
 
@@ -148,6 +156,7 @@ def decide(
     *,
     taken: Collection[int] = (),
     asked: bool = False,
+    building: bool = True,
 ) -> Decision:
     """The generation that a run is about.
 
@@ -155,13 +164,17 @@ def decide(
     is of an earlier calendar week (Monday to Sunday). ``on-new-image``: where the newest was made
     of an image with another digest. What a run began and did not finish is finished first, with
     the image of today. ``taken``: numbers of all guests of the cluster. ``asked``: a new one in any
-    case but of ``never``.
+    case but of ``never``. Not ``building``: the newest finished one, whether another is due or not.
 
     Raises StageError where no number or name is free.
     """
     ordered = newest_first(generations)
     if recipe.rebuild.when == "never":
         return _declared(recipe, ordered)
+    finished = next((each for each in ordered if each.finished), None)
+    if finished is not None and not building:
+        words = "the newest that is finished, and no stage of this run makes another"
+        return Decision(build=False, guest=_under(recipe, finished), reason=words)
     unfinished = next((each for each in ordered if not each.finished), None)
     if unfinished is not None:
         # It is of the day that finishes it: else the next run of a weekly one made another.

@@ -14,6 +14,7 @@ from blocks.manifest.recipe import TEMPLATE, Recipe
 from blocks.proxmox.client import Client
 from blocks.proxmox.inventory import GuestRow, Inventory, read_inventory
 from blocks.proxmox.properties import parse_tags
+from tasks.errors import StageError
 from tasks.findings import Finding
 from tasks.found import FoundGuest
 from tasks.image import image_digest
@@ -22,7 +23,13 @@ from tasks.session import Session
 from tasks.survey import read_declared
 from tasks.template.configure import differing
 from tasks.template.configure import outdated as outdated_template
-from tasks.template.generations import Generation, decide, find_generations, newest_first
+from tasks.template.generations import (
+    Generation,
+    decide,
+    find_generations,
+    newest_first,
+    out_of_reach,
+)
 from tasks.template.preflight import standing_findings
 from tasks.template.reconcile import differences
 from tasks.template.retire import superfluous
@@ -107,6 +114,17 @@ class TemplateSurvey:
             work |= stages & {"preflight"}
         return frozenset(work)
 
+    def checking(self, chosen: Iterable[str], *, reconcile: bool = False) -> frozenset[str]:
+        """The stages that preflight looks at; none where it is left out, or nothing is to be done.
+
+        Preflight alone is about everything that a build would do.
+        """
+        stages = set(chosen)
+        if stages == {"preflight"}:
+            stages |= {*BUILDING, "clones"}
+        pending = self.pending(stages, reconcile=reconcile)
+        return pending if "preflight" in pending else frozenset()
+
     @property
     def unpublished(self) -> bool:
         """Whether the finished template lacks its alias, or older generations are to go."""
@@ -145,12 +163,13 @@ class TemplateSurvey:
         return standing_findings(self.environment, self.inventory, found, frozenset(chosen))
 
 
-def survey_template(here: Session, today: date) -> TemplateSurvey:
+def survey_template(here: Session, today: date, stages: Iterable[str] = BUILDING) -> TemplateSurvey:
     """Read the cluster and decide which generation the run is about.
 
-    The run's option ``rebuild`` asks for a new one. One call, and one for each declared guest that
-    exists; with ``rebuild: on-new-image`` also the publisher's list of checksums. Raises
-    ProxmoxError, StageError.
+    The run's option ``rebuild`` asks for a new one; where none of ``stages`` makes a template, it
+    is the newest that is finished. One call, and one for each declared guest that exists; with
+    ``rebuild: on-new-image`` also the publisher's list of checksums. Raises ProxmoxError,
+    StageError: also where generations are out of reach and another would be made.
     """
     recipe = require_recipe(here.environment)
     inventory = read_inventory(here.client)
@@ -163,9 +182,14 @@ def survey_template(here: Session, today: date) -> TemplateSurvey:
         digest = image_digest(here, recipe.template)
         taken = {row.vmid for row in inventory.guests}
         asked = bool(here.run.options.get("rebuild"))
-        decision = decide(recipe, generations, digest, today, taken=taken, asked=asked)
+        making = set(stages) - {"preflight"}
+        building = not making or bool(making & set(BUILDING))
+        decision = decide(
+            recipe, generations, digest, today, taken=taken, asked=asked, building=building
+        )
         reason, template = decision.reason, decision.guest
         if decision.build:
+            _refuse_unseen(inventory, recipe)
             renewed = _renewed(here, recipe.template, generations)
     environment = with_template(here.environment, template)
     rows, lives = read_declared(here.client, environment, inventory)
@@ -176,6 +200,19 @@ def survey_template(here: Session, today: date) -> TemplateSurvey:
     if seen.standing(seen.template) == "ready":
         outdated = outdated_template(here, seen.template, lives[TEMPLATE])
     return replace(seen, changes=changes, outdated=outdated, renewed=renewed)
+
+
+def _refuse_unseen(inventory: Inventory, recipe: Recipe) -> None:
+    """No other generation is made while one may be there that nobody can read."""
+    unseen = out_of_reach(inventory, recipe)
+    if unseen:
+        names = ", ".join(f"VM {row.vmid} on {row.node}" for row in unseen)
+        raise StageError(
+            f"whether a generation is due cannot be told: {names} cannot be read, the node is "
+            "offline",
+            advice="bring the node back; or give `rebuild.vm_ids` numbers of generations alone, "
+            "if that is none of them",
+        )
 
 
 def _renewed(here: Session, template: Guest, generations: Iterable[Generation]) -> tuple[str, ...]:

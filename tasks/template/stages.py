@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from blocks.manifest.guest import Guest
@@ -16,16 +17,16 @@ from tasks.template.alias import switch_alias
 from tasks.template.generations import find_generations
 from tasks.template.preflight import check_template
 from tasks.template.retire import retire
-from tasks.template.seen import TemplateSurvey, require_recipe, survey_template
+from tasks.template.seen import BUILDING, TemplateSurvey, require_recipe, survey_template
 from tasks.template.takeover import refuse_busy_guests
 from tasks.whole import whole
 
 
 @whole("plan")
-def surveyed(run: RunRef) -> TemplateSurvey:
+def surveyed(run: RunRef, stages: Sequence[str] = BUILDING) -> TemplateSurvey:
     """The survey of a run's template; the run's session is about that generation from now on."""
     here = session(run)
-    seen = survey_template(here, datetime.now(UTC).date())
+    seen = survey_template(here, datetime.now(UTC).date(), stages)
     here.environment = seen.environment
     here.everyone = seen.environment
     for guest in seen.environment.guests:

@@ -118,6 +118,20 @@ def test_a_stage_whose_ground_is_missing_is_refused_before_anything_is_changed(
     assert golden.place.lab.snapshot() == before
 
 
+def test_preflight_alone_looks_at_all_that_a_build_would_do(
+    golden: Golden, image: Path, run: Commands
+) -> None:
+    document = golden.document(image, clones=1)
+    document["spec"]["nics"] = [{"bridge": "vmbr77"}]
+    before = golden.place.lab.snapshot()
+
+    said = run("template", "build", golden.write(document), "--yes", "--stages", "preflight")
+
+    assert said.code == 2
+    assert "has no bridge vmbr77" in said.err
+    assert golden.place.lab.snapshot() == before
+
+
 def test_a_clone_that_fails_is_removed_and_the_others_stay(
     golden: Golden, image: Path, run: Commands
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from blocks.manifest.mark import Mark, marked, read_mark
 from blocks.units import GIB, MIB
+from tasks.errors import StageError
 from tasks.session import Session
 from tasks.template import stages
 from tests.environments import OTHER_RUN, RUN, opened
@@ -321,6 +322,17 @@ def test_weeks_pass_and_one_generation_follows_the_other(golden: Golden, tmp_pat
     assert names == {f"{TODAY + timedelta(days=7 * week):%Y%m%d}" for week in (5, 6)}
     assert there[:4] == [[first], [first, first + 1], [first + 1, first + 2], [first, first + 2]]
     assert all(len(each) == 2 for each in there[1:])
+
+
+def test_no_generation_is_made_while_one_is_out_of_reach(golden: Golden, tmp_path: Path) -> None:
+    document = older(golden, tmp_path)
+    document["spec"]["node"] = "pve2"
+    golden.place.lab.node_offline("pve1")
+    try:
+        with pytest.raises(StageError, match=f"VM {golden.vmid + 10} on pve1 cannot be read"):
+            build(golden, document, RUN)
+    finally:
+        golden.place.lab.node_offline("pve1", on=False)
 
 
 def test_a_generation_that_a_kill_left_last_week_is_of_this_week(

@@ -333,3 +333,15 @@ def test_when_a_machine_was_made_is_read_from_what_the_server_wrote_down(
     meta: str, seconds: int
 ) -> None:
     assert created({"meta": meta}) == seconds
+
+
+def test_what_makes_no_template_is_about_the_newest_finished_one_though_another_is_due() -> None:
+    begun = _made(901, ready=False, template=False)
+
+    decision = _decide("weekly", [_made(900), begun], today=NEXT_MONDAY, building=False)
+
+    assert (decision.build, decision.guest.vmid) == (False, 900)
+
+
+def test_without_a_finished_one_there_is_nothing_to_be_about() -> None:
+    assert _decide("weekly", building=False).build
