@@ -133,7 +133,7 @@ class Golden:
             "resources": {"memory": 1024},
             "disk": {"size": "4G", "storage": "local-lvm"},
             "nics": [{"bridge": "vmbr0"}],
-            "cloud_init": {"user": "ops", "ssh_keys": [KEY]},
+            "cloud_init": {"user": "ops", "ssh_keys": [KEY], "method": "fields"},
         }
         if clones:
             made["clones"] = [

@@ -63,7 +63,7 @@ def cloud_init_of(
     disks, where it is another one than the template's.
     """
     spec = document.spec
-    method = told.method or _method(told, nics)
+    method = told.method or _method(told, nics, agent=spec.agent)
     host, _, own_domain = name.partition(".")
     on_image = method == "seed"
     return CloudInit(
@@ -109,8 +109,13 @@ def drive_slot(machine: str) -> str:
     return "scsi30" if "q35" in machine else "ide2"
 
 
-def _method(told: CloudInitSpec, nics: tuple[NicSpec, ...]) -> Literal["fields", "seed"]:
-    """Fields, unless they have no word for what is asked for."""
+def _method(
+    told: CloudInitSpec, nics: tuple[NicSpec, ...], *, agent: bool
+) -> Literal["fields", "seed"]:
+    """Fields, unless they have no word for what is asked for.
+
+    They have none for the guest agent, which many published images lack (Debian's, Ubuntu's).
+    """
     more = any(getattr(told, key) for key in BEYOND_FIELDS)
     named = any(nic.name is not None for nic in nics)
-    return "seed" if more or named or not told.sudo else "fields"
+    return "seed" if agent or more or named or not told.sudo else "fields"

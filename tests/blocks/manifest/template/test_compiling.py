@@ -58,8 +58,7 @@ def test_a_template_of_nine_lines_has_sane_defaults(tmp_path: Path) -> None:
     assert not guest.autostart
     assert guest.firmware == Firmware(machine="i440fx")
     assert guest.cloud_init is not None
-    assert guest.cloud_init.method == "fields"
-    assert guest.cloud_init.storage == "local-lvm"
+    assert (guest.cloud_init.method, guest.cloud_init.storage) == ("seed", "local")
     assert guest.cloud_init.ssh_keys == (KEY,)
 
 
@@ -193,6 +192,7 @@ def test_a_full_clone_takes_every_volume_to_its_storage(tmp_path: Path) -> None:
     text = with_spec(
         "firmware: { bios: ovmf, tpm: true }\n"
         "disks: [5G]\n"
+        "agent: false\n"
         "clones: [{ name: a, vm_id: 200, storage: ceph }]"
     )
 
@@ -223,6 +223,7 @@ def test_a_clone_is_in_no_pool_unless_it_says_so(tmp_path: Path) -> None:
     ("asked", "method"),
     [
         ("user: ops", "fields"),
+        ("upgrade: true", "fields"),
         ("packages: [chrony]", "seed"),
         ("packages: chrony", "seed"),
         ("commands: [date]", "seed"),
@@ -237,12 +238,23 @@ def test_a_clone_is_in_no_pool_unless_it_says_so(tmp_path: Path) -> None:
 def test_the_way_of_cloud_init_follows_from_what_is_asked(
     asked: str, method: str, tmp_path: Path
 ) -> None:
-    told = template(tmp_path, MINIMAL + f"    {asked}\n").cloud_init
+    text = with_spec("agent: false", MINIMAL + f"    {asked}\n")
+
+    told = template(tmp_path, text).cloud_init
 
     assert told is not None
     assert told.method == method
     assert told.storage == ("local" if method == "seed" else "local-lvm")
     assert told.snippet_storage == ("local" if method == "snippets" else None)
+
+
+def test_the_agent_is_installed_by_a_seed_unless_the_manifest_says_how(tmp_path: Path) -> None:
+    unsaid = template(tmp_path, MINIMAL).cloud_init
+    said = template(tmp_path, MINIMAL + "    method: fields\n").cloud_init
+
+    assert unsaid is not None
+    assert said is not None
+    assert (unsaid.method, said.method) == ("seed", "fields")
 
 
 @pytest.mark.parametrize(

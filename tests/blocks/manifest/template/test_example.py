@@ -48,15 +48,13 @@ def test_the_examples_load_without_a_notice(name: str, tmp_path: Path) -> None:
     assert found.notices == ()
 
 
-def test_the_example_shows_both_ways_of_cloud_init_and_clones_on_three_nodes() -> None:
+def test_the_example_shows_clones_on_three_nodes_that_all_get_the_agent() -> None:
     recipe = load_environment(GOLDEN / "template.yaml", env={}).recipe
 
     assert recipe is not None
     assert {clone.node for clone in recipe.clones} == {"pve1", "pve2", "pve3"}
-    assert {clone.cloud_init.method for clone in recipe.clones if clone.cloud_init} == {
-        "fields",
-        "seed",
-    }
+    assert all(clone.agent for clone in recipe.clones)
+    assert {clone.cloud_init.method for clone in recipe.clones if clone.cloud_init} == {"seed"}
 
 
 def test_the_example_of_own_images_is_read_beside_it(tmp_path: Path) -> None:
