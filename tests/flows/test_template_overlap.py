@@ -28,14 +28,16 @@ def importing(golden: Golden, manifest: Path, api: str, **variables: str) -> Ite
     """A build in a process, as far as the import, which lasts until the lab hurries."""
     lab = golden.place.lab
     quick: Mapping[str, Any] = dict.fromkeys(("imgcopy", "qmcreate", "qmtemplate", "resize"), 0.0)
-    lab.set_time(scale=1.0, **{**quick, "qmconfig": 15})
+    lab.set_time(scale=1.0, **{**quick, "qmconfig": 600})
     words = ("-m", "flows.template", "build", str(manifest), "--yes")
     home = Path(os.environ["PREFECT_HOME"])
     with Program(*words, home=home, api=api, variables=variables) as process:
-        assert eventually(lambda: _imports(golden), 90), "it never got there"
-        yield process
+        try:
+            assert eventually(lambda: _imports(golden), 120), "it never got there"
+            yield process
+        finally:
+            lab.set_time(scale=0.0)
     lab.settle()
-    lab.set_time(scale=0.0)
 
 
 def _imports(golden: Golden) -> bool:
@@ -56,6 +58,7 @@ def test_the_second_build_is_refused_and_the_first_one_ends_well(
     with importing(golden, manifest, prefect_api, **own) as first:
         planned = run.good("template", "build", manifest, "--dry-run")
         said = run("template", "build", manifest, "--yes")
+        golden.place.lab.set_time(scale=0.0)
         code = first.rest()
 
     assert said.code == 1
