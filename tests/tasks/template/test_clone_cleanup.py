@@ -149,8 +149,8 @@ def test_a_clone_that_takes_too_long_is_stopped_and_leaves_nothing(
         golden.place.lab.set_time(scale=10)
         with pytest.raises(TaskTimeout) as late:
             clone.fn(here.run, guest.label)
-        golden.place.lab.set_time(scale=0)
         said = clean_up(here, guest.label, StageFailed(guest.label, "clone", late.value))
+        golden.place.lab.set_time(scale=0)
 
     assert said == f"VM {guest.vmid} on {node} is not there"
     assert everything(golden) == before
