@@ -163,11 +163,21 @@ def show_notices(notices: Sequence[str]) -> None:
 
 
 def show_findings(findings: Sequence[Finding]) -> None:
-    """Findings, one line each, errors in red and warnings in yellow."""
+    """Findings, one line each, errors in red and warnings in yellow.
+
+    What is found of more than three guests in the same words is one line.
+    """
+    alike: dict[Finding, list[str | None]] = {}
     for finding in findings:
-        colour = "red" if finding.severity == "error" else "yellow"
-        err.print(f"[{colour}]{finding.severity}:[/] ", end="")
-        err.print(masked(str(finding)), soft_wrap=True, markup=False)
+        alike.setdefault(finding.model_copy(update={"guest": None}), []).append(finding.guest)
+    for finding, guests in alike.items():
+        more = f"{guests[0]}, {guests[1]} and {len(guests) - 2} more" if len(guests) > 3 else ""
+        few = [more] if more else guests
+        for guest in few:
+            colour = "red" if finding.severity == "error" else "yellow"
+            err.print(f"[{colour}]{finding.severity}:[/] ", end="")
+            said = finding.model_copy(update={"guest": guest})
+            err.print(masked(str(said)), soft_wrap=True, markup=False)
 
 
 @contextmanager

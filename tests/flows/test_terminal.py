@@ -10,6 +10,8 @@ import sys
 
 import pytest
 
+from flows.terminal import show_findings
+from tasks.findings import error
 from tests.flows.processes import ROOT
 
 RESULT = "from flows.terminal import print_json; print_json({'name': 'caf\\xe9'})"
@@ -127,3 +129,16 @@ def test_whoever_watches_is_told_which_file_is_read_before_anything_is_imported(
 
     assert watched.splitlines()[0] == f"reading {__file__}"
     assert "reading" not in piped.stderr
+
+
+def test_what_is_found_of_many_guests_in_the_same_words_is_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    many = [error("no bridge vmbr9", "did you mean vmbr0?", guest=f"web{n}") for n in range(1, 21)]
+
+    show_findings([*many, error("no bridge vmbr8", guest="db")])
+
+    assert capsys.readouterr().err.splitlines() == [
+        "error: web1, web2 and 18 more: no bridge vmbr9; did you mean vmbr0?",
+        "error: db: no bridge vmbr8",
+    ]
