@@ -48,11 +48,13 @@ from flows.terminal import (
     print_text,
     say,
     show_findings,
+    show_new_findings,
     show_notices,
+    will_ask,
 )
 from flows.undo import undo_template
 from tasks.errors import StageError
-from tasks.findings import Finding, refuse
+from tasks.findings import Finding, forbids, refuse
 from tasks.fleet import FleetResult, run_fleet
 from tasks.preflight import joined
 from tasks.session import Session
@@ -155,6 +157,7 @@ def template(
             line = StageLine(name="preflight", status="unchanged", detail="nothing to check")
             if checking := seen.checking(chosen, reconcile=reconcile):
                 findings = template_preflight(here.run, seen, checking, reconcile)
+                show_new_findings(findings)
                 seconds = round(time.monotonic() - began, 3)
                 words = count(len(findings), "warning") if findings else "nothing found"
                 line = StageLine(name="preflight", status="done", seconds=seconds, detail=words)
@@ -301,7 +304,8 @@ def build(
             pending = seen.pending(chosen, reconcile=reconcile)
             findings = tuple(seen.findings(chosen))
             checking = seen.checking(chosen, reconcile=reconcile)
-            if checking:
+            # Before the question, or a refusal: what the run's preflight would find, too.
+            if checking and (dry_run or forbids(findings) or will_ask(yes=yes)):
                 more = check_template(
                     here.client,
                     here.connection,

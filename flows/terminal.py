@@ -167,6 +167,7 @@ def show_findings(findings: Sequence[Finding]) -> None:
 
     What is found of more than three guests in the same words is one line.
     """
+    _shown.update(map(str, findings))
     alike: dict[Finding, list[str | None]] = {}
     for finding in findings:
         alike.setdefault(finding.model_copy(update={"guest": None}), []).append(finding.guest)
@@ -180,9 +181,18 @@ def show_findings(findings: Sequence[Finding]) -> None:
             err.print(masked(str(said)), soft_wrap=True, markup=False)
 
 
+def show_new_findings(findings: Sequence[Finding]) -> None:
+    """The findings that the command line around this flow has not shown before its question."""
+    show_findings([finding for finding in findings if str(finding) not in _shown])
+
+
+_shown: set[str] = set()
+
+
 @contextmanager
 def faults_shown() -> Iterator[None]:
     """Turn what an operator can put right into a message and an exit code; no traceback."""
+    _shown.clear()
     try:
         yield
     except ManifestError as error:
@@ -203,13 +213,18 @@ def faults_shown() -> Iterator[None]:
         fail("interrupted", code=Exit.FAILED)
 
 
+def will_ask(*, yes: bool) -> bool:
+    """Whether :func:`confirm` asks."""
+    return not yes and os.environ.get(POLICY) != "never"
+
+
 def confirm(question: str, *, yes: bool, ask: Callable[[str], str] = input) -> None:
     """Go on only with a yes, from the terminal, the command line or the policy.
 
     Without a terminal nobody can be asked: that is refused, unless ``PROXFLOW_CONFIRM=never``
     says that this place needs no asking. Exits 2 on refusal and 1 on a no.
     """
-    if yes or os.environ.get(POLICY) == "never":
+    if not will_ask(yes=yes):
         return
     if not sys.stdin.isatty():
         fail(

@@ -46,10 +46,12 @@ from flows.terminal import (
     out,
     print_json,
     show_findings,
+    show_new_findings,
     show_notices,
+    will_ask,
 )
 from flows.undo import undo
-from tasks.findings import Finding, error, refuse
+from tasks.findings import Finding, error, forbids, refuse
 from tasks.fleet import FleetResult, run_fleet
 from tasks.hooks import Happening
 from tasks.planned import planned
@@ -103,6 +105,7 @@ def up(
                 findings = preflight(
                     here.run, seen.building(), seen.inventory, known, seen.changing()
                 )
+                show_new_findings(findings)
                 if not dry_run:
                     return bring_up(
                         here, seen, findings, parallel=parallel, continue_on_error=continue_on_error
@@ -193,7 +196,8 @@ def main(
             show_notices((*here.environment.notices, *here.client.notices))
             seen = survey(here.client, here.environment, cluster=here.connection.label)
             findings = plan_findings(seen)
-            if not seen.nothing_to_do:
+            looking = dry_run or forbids(findings) or will_ask(yes=yes)
+            if looking and not seen.nothing_to_do:
                 # Everything at once, before the question: what the run's preflight would find, too.
                 more = find(
                     here.client, here.connection, seen.building(), seen.inventory, seen.changing()
