@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -53,7 +54,7 @@ def validate(
             results.append({"file": str(file), "valid": False, "faults": found})
             continue
         guests = [guest.label for guest in environment.guests]
-        notices = list(environment.notices)
+        notices = [*environment.notices, *_absent(environment)]
         results.append(
             {
                 "file": str(file),
@@ -132,6 +133,13 @@ def _complain(faults: list[Fault] | tuple[Fault, ...]) -> None:
         print(fault, file=sys.stderr)
     if faults:
         print(f"{count(len(faults), 'fault')}; nothing was changed", file=sys.stderr)
+
+
+def _absent(environment: Environment) -> Iterator[str]:
+    """What a build reads on this machine and is not there; the manifest may be for another one."""
+    image = environment.recipe.template.image if environment.recipe is not None else None
+    if image is not None and "://" not in image.origin and not Path(image.origin).is_file():
+        yield f"the image {image.origin} is no file on this machine; `template build` reads it"
 
 
 def _holds(environment: Environment) -> str:

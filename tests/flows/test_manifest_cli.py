@@ -53,6 +53,22 @@ def test_a_template_is_counted_apart_from_its_clones(
     assert capsys.readouterr().out.splitlines()[0].endswith(f": golden is valid, {words}")
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_an_image_that_is_not_on_this_machine_is_a_note_of_validation(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], there: bool
+) -> None:
+    path, image = tmp_path / "golden.yaml", tmp_path / "golden.qcow2"
+    spec = {"node": "pve1", "vm_id": 9000, "image": {"path": image.name}}
+    document = {"version": "1", "kind": "Template", "metadata": {"name": "golden"}, "spec": spec}
+    YAML().dump(document, path)
+    if there:
+        image.touch()
+
+    assert main(["validate", str(path)]) == 0
+
+    assert (f"{image} is no file on this machine" in capsys.readouterr().out) is not there
+
+
 def test_faults_end_with_2_and_go_to_standard_error(
     broken: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
