@@ -60,8 +60,8 @@ def _tag(here: Session, guest: Guest, inventory: Inventory, tag: str) -> Moves:
         live = _generation(here, other)
         if live is None:
             warnings.append(
-                f"VM {other.vmid} ({other.name}) carries the tag {tag} too, and is no generation "
-                "of this template; it keeps it"
+                f"VM {other.vmid} ({other.name}) carries the tag {tag} too, and is not known "
+                "to be a generation of this template; it keeps it"
             )
             continue
         _write_tags(here, other, live, remove=tag)
@@ -90,8 +90,8 @@ def _pool(here: Session, guest: Guest, inventory: Inventory, pool: str) -> Moves
             continue
         if _generation(here, other) is None:
             warnings.append(
-                f"template {other.vmid} ({other.name}) is in pool {pool} too, and is no generation "
-                "of this one; it stays there"
+                f"template {other.vmid} ({other.name}) is in pool {pool} too, and is not known "
+                "to be a generation of this one; it stays there"
             )
             continue
         if guest.pool is not None and guest.pool != pool:

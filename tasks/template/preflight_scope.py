@@ -45,8 +45,7 @@ class Scope:
     @property
     def image(self) -> ImageSource | None:
         """The image, if a stage is to fetch it."""
-        wanted = "image" in self.stages and not self.finished
-        return self.template.image if wanted else None
+        return self.template.image if "image" in self.stages else None
 
     @property
     def creating(self) -> bool:
