@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from blocks.manifest.guest import CloudInit, Disk, Guest
+from blocks.manifest.recipe import TEMPLATE
 from blocks.proxmox.inventory import Inventory, StorageRow
 from blocks.units import human_size
 from tasks.capacity import SEED_ROOM, room_findings, storage_finding
 from tasks.findings import Finding, error, warning
+from tasks.template.clone_source import drive_storages
 from tasks.template.preflight_scope import Scope, clone_places, disk_places, source_of
 
 # Storages of files; a raw file has no snapshots, a qcow2 one has (recorded: 08b-snapshot-errors).
@@ -175,25 +177,31 @@ def _elsewhere(scope: Scope, clone: Guest, inventory: Inventory) -> list[Finding
     Recorded for one node only; the rule is the server's documented one.
     """
     home = scope.template.node
-    used = [storage for _, storage in disk_places(scope.template)]
-    if scope.template.cloud_init is not None:
-        used.append(scope.template.cloud_init.storage)
-    local = sorted(
-        {
-            row.storage
-            for storage in used
+    disks, media = (
+        sorted(
+            storage
+            for storage in storages
             if (row := inventory.storage(home, storage)) is not None and not row.shared
-        }
+        )
+        for storages in _used(scope)
     )
     what = "full" if source_of(clone).full else "linked"
-    if local:
-        shared = _shared(inventory, home, clone.node)
+    problem = f"a {what} clone cannot go to {clone.node}: the template on {home}"
+    if disks:
+        shared = _shared(inventory, "images", home, clone.node)
         instead = f"on shared storage ({', '.join(shared)})" if shared else "on shared storage"
         return [
             error(
-                f"a {what} clone cannot go to {clone.node}: the template on {home} uses local "
-                f"storage ({', '.join(local)})",
+                f"{problem} uses local storage ({', '.join(disks)})",
                 f"put the template {instead}, or the clone on {home}",
+                guest=clone.label,
+            )
+        ]
+    if media:
+        return [
+            error(
+                f"{problem} has what cloud-init is told on local storage ({', '.join(media)})",
+                _instead(scope, clone, inventory),
                 guest=clone.label,
             )
         ]
@@ -210,9 +218,38 @@ def _elsewhere(scope: Scope, clone: Guest, inventory: Inventory) -> list[Finding
     ]
 
 
-def _shared(inventory: Inventory, *nodes: str) -> list[str]:
+def _used(scope: Scope) -> tuple[set[str], set[str]]:
+    """Storages of the template's disks, and of what is in its CD drives.
+
+    Those of a finished one are what it has, whatever is declared by now.
+    """
+    template = scope.template
+    if not scope.finished:
+        told = {template.cloud_init.storage} if template.cloud_init is not None else set[str]()
+        return {storage for _, storage in disk_places(template)}, told
+    config = scope.ours[TEMPLATE].live.config
+    disks, media = set[str](), set[str]()
+    for slot, storage in drive_storages(config):
+        (media if "media=cdrom" in str(config[slot]) else disks).add(storage)
+    return disks, media
+
+
+def _instead(scope: Scope, clone: Guest, inventory: Inventory) -> str:
+    told = scope.template.cloud_init
+    seed = told is not None and told.method == "seed"
+    shared = _shared(inventory, "iso" if seed else "images", scope.template.node, clone.node)
+    names = " or ".join(shared) or f"a shared one with content '{'iso' if seed else 'images'}'"
+    fields = ", or 'method: fields' where the image has the guest agent" if seed else ""
+    built = " and build the template anew" if scope.finished else ""
+    return (
+        f"write {names} under cloud_init.storage{fields}{built}; or put the clone on "
+        f"{scope.template.node}"
+    )
+
+
+def _shared(inventory: Inventory, content: str, *nodes: str) -> list[str]:
     def fits(row: StorageRow) -> bool:
-        return row.shared and row.active and "images" in row.content
+        return row.shared and row.active and content in row.content
 
     names: Iterable[set[str]] = (
         {row.storage for row in inventory.storages_of(node) if fits(row)} for node in nodes

@@ -32,6 +32,8 @@ storages:
   - {name: narrow, type: lvmthin, size_gib: 2}
   - {name: isos, content: [iso]}
   - {name: third, nodes: [pve3]}
+files:
+  - {storage: local, name: tiny.iso, size: 65536, nodes: [pve1]}
 pools: [web]
 """
 
@@ -226,7 +228,7 @@ def test_a_clone_of_ours_that_was_moved_to_another_node(golden: Golden) -> None:
 
 
 def test_what_is_finished_is_not_looked_at_again(golden: Golden) -> None:
-    template = golden.template(disks=(Disk(slot="scsi0", storage="isos", size=GIB),))
+    template = from_image(golden, disks=(Disk(slot="scsi0", storage="isos", size=GIB),))
     ours(golden, template, template=True)
 
     assert texts(golden, recipe(golden, template=template)) == []
@@ -428,6 +430,36 @@ def test_a_clone_goes_elsewhere_from_shared_storage_but_not_to_a_local_one(
     (text,) = texts(golden, recipe(golden, there, local, template=template))
 
     assert text.startswith(f"{local.label}: a clone cannot go from pve1 to pve2 and to local")
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_the_seed_of_a_template_on_local_storage_is_told_apart_from_its_disks(
+    golden: Golden, finished: bool
+) -> None:
+    disks = (Disk(slot="scsi0", storage="shared", size=GIB),)
+    told = golden.cloud_init("x", method="seed", storage="local")
+    template = from_image(golden, disks=disks, cloud_init=told)
+    if finished:
+        seed = "local:iso/tiny.iso,media=cdrom"
+        ours(golden, template, template=True, scsi0="shared:1", ide2=seed)
+
+    (text,) = texts(golden, recipe(golden, golden.clone(1, node="pve2"), template=template))
+
+    assert "the template on pve1 has what cloud-init is told on local storage (local)" in text
+    assert "write shared under cloud_init.storage, or 'method: fields'" in text
+    assert ("and build the template anew" in text) is finished
+
+
+def test_a_finished_template_counts_as_it_is_and_not_as_it_is_declared_by_now(
+    golden: Golden,
+) -> None:
+    disks = (Disk(slot="scsi0", storage="shared", size=GIB),)
+    told = golden.cloud_init("x", method="seed", storage="local")
+    template = from_image(golden, disks=disks, cloud_init=told)
+    ours(golden, template, template=True, scsi0="shared:1", ide2="shared:cloudinit")
+    there = golden.clone(1, node="pve2", disks=disks, cloud_init=told)
+
+    assert texts(golden, recipe(golden, there, template=template)) == []
 
 
 def test_a_pool_that_is_not_there(golden: Golden) -> None:
