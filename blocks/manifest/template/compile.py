@@ -128,7 +128,10 @@ def _template(
         pool=spec.pool,
         description=metadata.description,
         source=_source(spec.image, entry, catalogue_name=spec.image.name),
-        cloud_init=cloud_init_of(document, told, spec.nics, metadata.name, firmware.machine),
+        # It is never booted. A seed on local storage would keep its clones on its node.
+        cloud_init=cloud_init_of(
+            document, told, spec.nics, metadata.name, firmware.machine, agent=False
+        ),
         pci=pci,
         display=spec.display or ("none" if primary else None),
         **({} if cpu is None else {"cpu": cpu}),
@@ -182,7 +185,13 @@ def _clone(
                 template=TEMPLATE, full=clone.mode == "full", storage=clone.storage
             ),
             "cloud_init": cloud_init_of(
-                document, told, nics, clone.name, template.firmware.machine, clone.storage
+                document,
+                told,
+                nics,
+                clone.name,
+                template.firmware.machine,
+                clone.storage,
+                agent=spec.agent,
             ),
             "pci": pci,
             "display": spec.display or ("none" if primary else None),

@@ -56,14 +56,17 @@ def cloud_init_of(
     name: str,
     machine: str,
     disk_storage: str | None = None,
+    *,
+    agent: bool,
 ) -> CloudInit:
     """What cloud-init is told in the guest of that name with those cards.
 
     ``machine``: its type, on which the drive's slot depends. ``disk_storage``: of the guest's
-    disks, where it is another one than the template's.
+    disks, where it is another one than the template's. ``agent``: whether the guest agent is to be
+    installed.
     """
     spec = document.spec
-    method = told.method or _method(told, nics, agent=spec.agent)
+    method = told.method or _method(told, nics, agent=agent)
     host, _, own_domain = name.partition(".")
     on_image = method == "seed"
     return CloudInit(

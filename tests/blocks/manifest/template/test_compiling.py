@@ -58,7 +58,8 @@ def test_a_template_of_nine_lines_has_sane_defaults(tmp_path: Path) -> None:
     assert not guest.autostart
     assert guest.firmware == Firmware(machine="i440fx")
     assert guest.cloud_init is not None
-    assert (guest.cloud_init.method, guest.cloud_init.storage) == ("seed", "local")
+    assert guest.cloud_init.method == "fields"
+    assert guest.cloud_init.storage == "local-lvm"
     assert guest.cloud_init.ssh_keys == (KEY,)
 
 
@@ -238,9 +239,7 @@ def test_a_clone_is_in_no_pool_unless_it_says_so(tmp_path: Path) -> None:
 def test_the_way_of_cloud_init_follows_from_what_is_asked(
     asked: str, method: str, tmp_path: Path
 ) -> None:
-    text = with_spec("agent: false", MINIMAL + f"    {asked}\n")
-
-    told = template(tmp_path, text).cloud_init
+    told = template(tmp_path, MINIMAL + f"    {asked}\n").cloud_init
 
     assert told is not None
     assert told.method == method
@@ -248,13 +247,23 @@ def test_the_way_of_cloud_init_follows_from_what_is_asked(
     assert told.snippet_storage == ("local" if method == "snippets" else None)
 
 
-def test_the_agent_is_installed_by_a_seed_unless_the_manifest_says_how(tmp_path: Path) -> None:
-    unsaid = template(tmp_path, MINIMAL).cloud_init
-    said = template(tmp_path, MINIMAL + "    method: fields\n").cloud_init
+@pytest.mark.parametrize(("agent", "method"), [("true", "seed"), ("false", "fields")])
+def test_a_clone_gets_its_agent_by_a_seed_and_the_template_needs_none(
+    agent: str, method: str, tmp_path: Path
+) -> None:
+    whole = recipe(tmp_path, with_spec(f"agent: {agent}", TEMPLATE))
 
-    assert unsaid is not None
-    assert said is not None
-    assert (unsaid.method, said.method) == ("seed", "fields")
+    assert whole.template.cloud_init is not None
+    assert whole.template.cloud_init.method == "fields"
+    assert {clone.cloud_init and clone.cloud_init.method for clone in whole.clones} == {method}
+
+
+def test_a_clone_of_an_image_with_the_agent_may_keep_to_the_options(tmp_path: Path) -> None:
+    text = changed("    user: ops\n", "    user: ops\n    method: fields\n", TEMPLATE)
+
+    whole = recipe(tmp_path, text)
+
+    assert {guest.cloud_init and guest.cloud_init.method for guest in whole.clones} == {"fields"}
 
 
 @pytest.mark.parametrize(
