@@ -314,7 +314,8 @@ def build(
                     stages=checking,
                     reconcile=reconcile,
                 )
-                findings = joined(findings, more)
+                # It knows more of the guests of others than what was read for the plan.
+                findings = joined(seen.findings(set(chosen) - checking), more)
             if unfinished(seen):
                 try:
                     refuse_others(here, seen, pending)

@@ -197,8 +197,8 @@ def _names(
     others = {row.name: row for row in inventory.guests if row.vmid not in declared | generations}
     return [
         error(
-            f"the name {guest.name} is taken by {_kind(row)} {row.vmid} on {row.node}, "
-            f"{_whose(scope, live.get(row.vmid))}",
+            f"the name {guest.name} is taken by {_kind(row)} {row.vmid} on {row.node}"
+            + (f", {_whose(scope, live[row.vmid])}" if row.vmid in live else ""),
             "rename one of them; two guests of one name are told apart by nobody",
             guest=guest.label,
         )

@@ -337,7 +337,10 @@ def test_a_name_that_another_guest_has(golden: Golden, image: Path, run: Command
 
     said = refused(golden, run, golden.document(image, clones=1))
 
-    assert f"the name c1-{golden.place.number} is taken by VM {golden.vmid + 9}" in said.err
+    taken = f"the name c1-{golden.place.number} is taken by VM {golden.vmid + 9} on pve"
+    assert said.err.count(taken) == 1
+    assert "which Proxflow did not make" in said.err
+    assert "cannot be read" not in said.err
 
 
 def test_a_storage_without_room(golden: Golden, image: Path, run: Commands) -> None:
