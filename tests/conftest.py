@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator
 import pytest
 from hypothesis import settings
 
-from tests.history import begin_test
+from tests.history import begin_test, end_test
 
 # A job in the background of a shell ignores SIGINT, and so would every process that a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -38,6 +38,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_setup() -> None:
     """What ran before is the business of other tests."""
     begin_test()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown() -> None:
+    """Before the fixtures go, among them the server."""
+    end_test()
 
 
 @pytest.hookimpl(wrapper=True)
