@@ -11,27 +11,13 @@ from blocks.manifest.guest import Guest
 from blocks.manifest.mark import Mark
 from blocks.proxmox.client import Client
 from blocks.proxmox.connection import lab_connection
-from deployments.lab.testing import RunningLab
 from tasks.rollback import Undone, undo_run
+from tests.blindlab import SECRET, lab
 from tests.environments import RUN, Place
-from tests.labfixture import LabFactory
 from tests.meanwhile import lasting_until_asked_for
 from tests.templates import Golden
 
-SECRET = "11111111-2222-3333-4444-555555555555"
-SEED = f"""
-users:
-  - userid: maker@pve
-    tokens: [{{name: t, secret: {SECRET}, privsep: false}}]
-    acl:
-      - {{path: /vms, role: PVEVMAdmin}}
-      - {{path: /storage, role: PVEDatastoreAdmin}}
-"""
-
-
-@pytest.fixture(scope="module")
-def lab(lab_factory: LabFactory) -> RunningLab:
-    return lab_factory(seed=SEED)
+__all__ = ["lab"]
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ from blocks.manifest.recipe import TEMPLATE
 from blocks.proxmox.client import Client
 from blocks.proxmox.connection import lab_connection
 from blocks.proxmox.inventory import read_inventory
-from deployments.lab.testing import RunningLab
 from tasks import clock
 from tasks.errors import StageError
 from tasks.found import FoundGuest, all_guests, of_environment
@@ -26,26 +25,13 @@ from tasks.session import Session
 from tasks.template import takeover
 from tasks.template.clone_wait import settled
 from tasks.template.takeover import take_over
+from tests.blindlab import SECRET, lab
 from tests.environments import OTHER_RUN, RUN, opened
-from tests.labfixture import LabFactory
 from tests.tasks.template.clones import make_template
 from tests.tasks.template.runs import build, surveyed
 from tests.templates import Golden
 
-SECRET = "11111111-2222-3333-4444-555555555555"
-SEED = f"""
-users:
-  - userid: maker@pve
-    tokens: [{{name: t, secret: {SECRET}, privsep: false}}]
-    acl:
-      - {{path: /vms, role: PVEVMAdmin}}
-      - {{path: /storage, role: PVEDatastoreAdmin}}
-"""
-
-
-@pytest.fixture(scope="module")
-def lab(lab_factory: LabFactory) -> RunningLab:
-    return lab_factory(seed=SEED)
+__all__ = ["lab"]
 
 
 class Killed(BaseException):
