@@ -82,7 +82,7 @@ def rewrite_in_place(text: str) -> str | None:
     """A GRUB menu that starts its installer after a second, in exactly as many characters.
 
     For menus inside an image of a file system, where nothing may move. None where that cannot be:
-    no time-out to shorten, or no line that names another default.
+    no time-out to shorten, or no line that names another default, or one too short for it.
     """
     entries = [line for line in text.splitlines() if _MENUENTRY.match(line)]
     title = next(iter(_choice(text)), "").partition("=")[2].strip()
@@ -90,7 +90,8 @@ def rewrite_in_place(text: str) -> str | None:
     chosen, waits = _CHOICE.search(text), _TIMEOUT.search(text)
     if wanted is None or waits is None or (chosen is None and wanted != "0"):
         return None
-    return _padded(_TIMEOUT, "1", _padded(_CHOICE, wanted, text))
+    rewritten = _padded(_TIMEOUT, "1", _padded(_CHOICE, wanted, text))
+    return rewritten if len(rewritten) == len(text) else None
 
 
 def _padded(pattern: re.Pattern[str], value: str, text: str) -> str:

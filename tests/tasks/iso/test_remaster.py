@@ -13,7 +13,7 @@ import pytest
 
 from tasks.iso import iso9660
 from tasks.iso.distros import Family
-from tasks.iso.menus import KERNEL_ARGS
+from tasks.iso.menus import KERNEL_ARGS, rewrite_in_place
 from tasks.iso.remaster import IsoError, remaster, remaster_key, remaster_name, sha256_of
 
 from .images import SUSE_GRUB, SUSE_ISOLINUX, debian, needs_xorriso, suse, ubuntu
@@ -154,6 +154,16 @@ def test_the_menu_that_suse_keeps_in_its_uefi_image_installs_at_once_or_is_refus
     told = subprocess.run(read, check=True, capture_output=True, text=True).stdout
     assert told == menu.replace(before, after)
     assert new == old.replace(before.encode(), after.encode())
+
+
+def test_a_menu_without_room_for_the_number_of_its_installer_is_not_made_longer() -> None:
+    others = "menuentry 'Boot from Hard Disk' {\n  exit\n}\n"
+    installs = "menuentry 'Installation' {\n  linux /boot/x86_64/loader/linux\n}\n"
+
+    nine, ten = (f"default=0\ntimeout=60\n{others * count}{installs}" for count in (9, 10))
+
+    assert rewrite_in_place(nine) == nine.replace("=0", "=9").replace("=60", "=1 ")
+    assert rewrite_in_place(ten) is None
 
 
 @pytest.mark.skipif(not shutil.which("grub-script-check"), reason="grub-common is not installed")
