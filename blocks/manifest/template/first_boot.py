@@ -69,9 +69,11 @@ def cloud_init_of(
     method = told.method or _method(told, nics, agent=agent)
     host, _, own_domain = name.partition(".")
     on_image = method == "seed"
+    # The storage of the clones' seeds may take no drive, and that of a drive seldom takes an ISO.
+    theirs = told.method is None and spec.agent and not agent and bool(spec.clones)
     return CloudInit(
         method=method,
-        storage=told.storage
+        storage=(None if theirs and not on_image else told.storage)
         or (spec.image.storage if on_image else disk_storage or spec.disk.storage),
         slot=told.slot or drive_slot(machine),
         snippet_storage=(told.snippets.storage or spec.image.storage)

@@ -258,6 +258,19 @@ def test_a_clone_gets_its_agent_by_a_seed_and_the_template_needs_none(
     assert {clone.cloud_init and clone.cloud_init.method for clone in whole.clones} == {method}
 
 
+@pytest.mark.parametrize(("method", "drive"), [("", "local-lvm"), ("    method: seed\n", "isos")])
+def test_a_storage_for_the_seeds_of_clones_is_not_asked_to_take_the_templates_drive(
+    method: str, drive: str, tmp_path: Path
+) -> None:
+    text = changed("    user: ops\n", f"    user: ops\n    storage: isos\n{method}", TEMPLATE)
+
+    whole = recipe(tmp_path, text)
+
+    assert whole.template.cloud_init is not None
+    assert whole.template.cloud_init.storage == drive
+    assert {clone.cloud_init and clone.cloud_init.storage for clone in whole.clones} == {"isos"}
+
+
 def test_a_clone_of_an_image_with_the_agent_may_keep_to_the_options(tmp_path: Path) -> None:
     text = changed("    user: ops\n", "    user: ops\n    method: fields\n", TEMPLATE)
 
