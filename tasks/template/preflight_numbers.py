@@ -144,7 +144,9 @@ def _taken(
             error(
                 f"vm_id {guest.vmid} is taken by {_kind(row)} {row.name or '(no name)'} on "
                 f"{row.node}, {_whose(scope, live)}",
-                _other_number(scope, guest, inventory),
+                _other_number(scope, guest, inventory)
+                if live is not None
+                else f"it may be {guest.label} itself: look when node {row.node} can be read",
                 guest=guest.label,
             )
         ]

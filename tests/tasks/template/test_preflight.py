@@ -245,6 +245,21 @@ def test_stages_that_need_what_nobody_makes(golden: Golden) -> None:
     assert "is no template yet" in clones
 
 
+def test_a_number_on_a_node_that_is_offline_may_be_the_clones_own(golden: Golden) -> None:
+    clone = golden.clone(1, node="pve3")
+    ours(golden, clone)
+    golden.place.lab.node_offline("pve3")
+
+    try:
+        said = texts(golden, recipe(golden, clone))
+    finally:
+        golden.place.lab.node_offline("pve3", on=False)
+
+    (taken,) = [text for text in said if "is taken by" in text]
+    assert f"it may be {clone.label} itself: look when node pve3 can be read" in taken
+    assert "choose another" not in taken
+
+
 def test_a_clone_on_a_node_that_is_offline(golden: Golden) -> None:
     template = from_image(
         golden,
