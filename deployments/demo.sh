@@ -28,7 +28,8 @@ start_lab() {
   "$PYTHON" -m deployments.lab start --time-scale "${TIME_SCALE:-0.05}"
 }
 
-# What to look at now; $1 is the manifest, $2 the target of make. To be pasted as it is printed.
+# What to look at now; $1 is the manifest, $2 the target of make, $3 the exit code of what was shown.
+# To be pasted as it is printed.
 look_around() {
   activate=$(dirname "$PYTHON")/activate
   cat <<END
@@ -45,8 +46,12 @@ END
   python -m flows.status $1 --cluster lab
   python -m flows.verify $1 --cluster lab
   prefect server start          # the runs, on the page that it names, until Ctrl-C
-Run \`make $2\` again to see that nothing is left to do; \`make demo-down\` takes it all away.
 END
+  if [ "$3" = 0 ]; then
+    echo "Run \`make $2\` again to see that nothing is left to do; \`make demo-down\` takes it all away."
+  else
+    echo "It failed, see the errors above. \`make $2\` tries again; \`make demo-down\` takes it all away."
+  fi
 }
 
 # A command of the flows, then what to do next, however it ended; $1 and $2 as above.
@@ -56,7 +61,7 @@ shown() {
   failed=0
   # Its own advice would be for a shell that has the settings of the demo already.
   PROXFLOW_ADVICE=never "$PYTHON" -m "$@" "$manifest" --cluster lab --yes || failed=$?
-  look_around "$manifest" "$target"
+  look_around "$manifest" "$target" "$failed"
   return "$failed"
 }
 

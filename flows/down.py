@@ -212,8 +212,10 @@ def show_removal(removal: Removal, environment: Environment) -> None:
     for found in removal.guests:
         label = label_of(found)
         stray = " (no longer in the manifest)" if label in removal.undeclared else ""
+        # Generations share a label.
+        name = found.row.name if found.row.template else label
         err.print(
-            f"[red]- {label}[/]  [dim]{found.row.vmid} on {found.row.node}[/]  "
+            f"[red]- {name}[/]  [dim]{found.row.vmid} on {found.row.node}[/]  "
             f"{found.row.status}{stray}"
         )
         for volume in found.volumes():

@@ -184,7 +184,7 @@ def main(
         if late := [row.label for row in rows if _waits(row, seen, waiting.get(row.label, ()))]:
             out.print(_restart(late), markup=False, soft_wrap=True)
         if recipe is not None and not seen.nothing_to_do:
-            advise(command("template build", manifest, cluster) + " --dry-run")
+            advise(command("template build", manifest, cluster) + " --reconcile --dry-run")
         if lost := [stray for stray in strays if stray.state == "undeclared"]:
             advice = _advice(lost, command("down", manifest, cluster))
             out.print(advice, markup=False, soft_wrap=True)

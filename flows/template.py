@@ -411,9 +411,10 @@ def show_result(result: TemplateResult, *, manifest: str, cluster: str | None, j
 
 def _next_steps(result: TemplateResult, manifest: str, cluster: str | None) -> list[str]:
     left_out = {line.name for line in result.stages if line.detail == NOT_ASKED}
-    steps = []
-    if left_out & {"template", "clones"}:
-        steps.append(f"{command('template build', manifest, cluster)}  # the stages left out")
+    build_all = f"{command('template build', manifest, cluster)}  # the stages left out"
+    if len(left_out) == len(result.stages) - 1 and "preflight" not in left_out:
+        return [build_all]
+    steps = [build_all] if left_out & {"template", "clones"} else []
     steps.append(command("status", manifest, cluster))
     steps.append(command("verify", manifest, cluster))
     steps.append(command("down", manifest, cluster))

@@ -106,7 +106,7 @@ def main(
         result = Verified.model_validate(ended.result)
     plan = command("plan", manifest, cluster)
     if recipe is not None:
-        plan = command("template build", manifest, cluster) + " --dry-run"
+        plan = command("template build", manifest, cluster) + " --reconcile --dry-run"
     show(result, plan, json=json)
     raise SystemExit(int(result.exit_code))
 
@@ -126,7 +126,7 @@ def show(result: Verified, plan: str, *, json: bool) -> None:
     out.print()
     out.print(f"[bold]{result.env}:[/] {result.summary}")
     if result.exit_code is Exit.DRIFT:
-        advise(f"{plan}   shows what would be changed")
+        advise(f"{plan}  # shows what would be changed")
     elif result.exit_code is Exit.FAILED:
         trouble = count(sum(bool(guest.errors) for guest in result.guests), "guest")
         advise(f"{trouble} could not be checked; see the errors above")

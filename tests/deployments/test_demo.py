@@ -51,6 +51,7 @@ def test_the_lines_that_a_demo_ends_with_can_be_pasted_as_they_are(
     where = f"in {place}/demo/lab of {place}/demo/prefect"
     file = f"deployments/environments/lab/{manifest}"
     assert shown.returncode == (0 if works else 1)
+    assert ("It failed, see the errors above" in shown.stdout) is not works
     assert f"python -m {command} {file} --cluster lab --yes {where}" in ran
     assert log.read_text().splitlines() == [
         f"python -m flows.status {file} --cluster lab {where}",

@@ -42,7 +42,7 @@ def test_drift_of_a_clone_is_told_with_what_shows_more(
 
     assert said.code == 3
     assert "1 guest as declared, 1 deviates" in said.out
-    assert f"template build {manifest} --dry-run" in said.out
+    assert f"template build {manifest} --reconcile --dry-run  # shows" in said.out
 
 
 def test_a_clone_alone_can_be_checked(golden: Golden, manifest: Path, run: Commands) -> None:
