@@ -352,7 +352,7 @@ def build(
             rollback=not no_rollback,
         )
         result = TemplateResult.model_validate(ended.result)
-        show_result(result, manifest=str(manifest), cluster=cluster, json=json)
+        show_result(result, manifest=str(manifest), cluster=cluster, json=json, reconcile=reconcile)
     raise SystemExit(int(Exit.DONE if ended.ok else Exit.FAILED))
 
 
@@ -384,7 +384,14 @@ def import_(variables: Annotated[Path, Parameter(help="The variable file.")]) ->
     raise SystemExit(int(Exit.DONE))
 
 
-def show_result(result: TemplateResult, *, manifest: str, cluster: str | None, json: bool) -> None:
+def show_result(
+    result: TemplateResult,
+    *,
+    manifest: str,
+    cluster: str | None,
+    json: bool,
+    reconcile: bool = False,
+) -> None:
     """The stages, the machines, what went wrong, and what to do next."""
     if json:
         print_json(result.model_dump(mode="json"))
@@ -399,7 +406,7 @@ def show_result(result: TemplateResult, *, manifest: str, cluster: str | None, j
     run = f"run {result.run_id}, " if result.run_id else ""
     tail = f"{run}{count(result.api_calls, 'API call')}"
     out.print(f"[bold]{result.env}:[/] {result.summary} [dim]({tail})[/]")
-    again = command("template build", manifest, cluster)
+    again = command("template build", manifest, cluster) + " --reconcile" * reconcile
     if not result.ok:
         advise(
             f"mend the cause and run `{again}` again; it goes on where this one stopped;",
