@@ -10,12 +10,10 @@ from blocks.proxmox.inventory import storage_content
 from blocks.proxmox.properties import owner_of, storage_of
 from blocks.units import format_size
 from tasks.cloudinit.carry import carry, sweep
-from tasks.cloudinit.changes import cloud_init_changes
 from tasks.diff import RESTART, diff
 from tasks.drives import in_turn
 from tasks.errors import StageError
 from tasks.image import image_size, image_volume
-from tasks.iso.checks import RenderError
 from tasks.live import Live, config_path, is_running, unless_changed
 from tasks.plan import update_params
 from tasks.session import Session, session
@@ -33,7 +31,7 @@ from tasks.template.disks import (
 )
 from tasks.template.following import configure_in_task, wait_for_earlier
 from tasks.template.passthrough import device_notes, refuse_devices
-from tasks.template.reconcile import AT_BOOT
+from tasks.template.reconcile import AT_BOOT, told_differences
 from tasks.template.takeover import take_over
 
 
@@ -103,20 +101,11 @@ def template_changes(here: Session, guest: Guest, live: Live) -> tuple[Change, .
 
     That a change waits for a restart is said of guests that run, which a template never does.
     """
-    found = [
+    found = (
         change.model_copy(update={"note": ""}) if change.note == RESTART else change
         for change in diff(guest, live.config)
-    ]
-    try:
-        told = cloud_init_changes(guest, live.config, env=here.environment.name)
-    except RenderError as error:
-        raise StageError(
-            f"{guest.label}: {error.key} {error.problem}", advice="correct it in the manifest"
-        ) from None
-    for key, before, after in told:
-        kind = "add" if before is None else "remove" if after is None else "change"
-        found.append(Change(kind=kind, target=key, before=before, after=after, note=AT_BOOT))
-    return tuple(found)
+    )
+    return (*found, *told_differences(here, guest, live))
 
 
 def refuse_stuck(guest: Guest, live: Live, anew: frozenset[str] = frozenset()) -> None:

@@ -36,11 +36,12 @@ def differences(here: Session, guest: Guest, live: Live) -> tuple[Change, ...]:
     return (
         *_kind(guest, live.config),
         *diff(as_cloned(here, guest), live.config),
-        *_told(here, guest, live),
+        *told_differences(here, guest, live),
     )
 
 
-def _told(here: Session, guest: Guest, live: Live) -> Iterator[Change]:
+def told_differences(here: Session, guest: Guest, live: Live) -> Iterator[Change]:
+    """What cloud-init is told otherwise than declared. No call. Raises StageError."""
     try:
         found = cloud_init_changes(guest, live.config, env=here.environment.name)
     except RenderError as error:
