@@ -77,7 +77,7 @@ def look(client: Client, inventory: Inventory) -> Looked:
 
     A guest that vanishes meanwhile is in neither part.
     """
-    online = {node.name for node in inventory.nodes if node.online}
+    online = inventory.online()
 
     def read(row: GuestRow) -> FoundGuest | GuestRow | None:
         if row.node not in online:
@@ -120,7 +120,7 @@ def all_seeds(
 ) -> tuple[FoundSeed, ...]:
     """The environment's seed ISOs on every storage that takes ISOs; one call a storage."""
     places: dict[tuple[str, str], str] = {}
-    online = {node.name for node in inventory.nodes if node.online}
+    online = inventory.online()
     for row in inventory.storages:
         if "iso" in row.content and row.active and row.node in online:
             places.setdefault((row.storage, "" if row.shared else row.node), row.node)

@@ -30,7 +30,7 @@ def settle(client: Client, guests: Sequence[Guest]) -> None:
     of its own. Those of others take Sys.Audit on the node.
     """
     ids = {str(guest.vmid) for guest in guests}
-    online = {node.name for node in read_inventory(client).nodes if node.online}
+    online = read_inventory(client).online()
     for node in sorted({guest.node for guest in guests} & online):
         with suppress(ProxmoxError):
             for row in client.get(api_path("nodes", node, "tasks"), source="active", limit=_ACTIVE):

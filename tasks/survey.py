@@ -98,7 +98,7 @@ def read_declared(
     """
     by_id = {row.vmid: row for row in inventory.guests}
     rows = {g.label: by_id[g.vmid] for g in environment.guests if g.vmid in by_id}
-    online = {node.name for node in inventory.nodes if node.online}
+    online = inventory.online()
 
     def read(row: GuestRow) -> Live | None:
         try:

@@ -97,6 +97,10 @@ class Inventory(Model):
     guests: tuple[GuestRow, ...]
     pools: frozenset[str]
 
+    def online(self) -> frozenset[str]:
+        """Names of the nodes that are online."""
+        return frozenset(node.name for node in self.nodes if node.online)
+
     def node(self, name: str) -> NodeRow | None:
         """The node of that name."""
         return next((row for row in self.nodes if row.name == name), None)

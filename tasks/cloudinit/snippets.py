@@ -165,7 +165,7 @@ def all_snippets(
 ) -> tuple[FoundSnippet, ...]:
     """The environment's snippets on every storage that takes them; one call a storage."""
     places: dict[tuple[str, str], str] = {}
-    online = {node.name for node in inventory.nodes if node.online}
+    online = inventory.online()
     for row in inventory.storages:
         if "snippets" in row.content and row.active and row.node in online:
             places.setdefault((row.storage, "" if row.shared else row.node), row.node)

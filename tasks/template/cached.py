@@ -145,7 +145,7 @@ def _on_storages(
     wanted: Sequence[Wanted],
     blind: tuple[str, ...],
 ) -> Iterator[Cached]:
-    online = {node.name for node in inventory.nodes if node.online}
+    online = inventory.online()
     seen: set[tuple[str, str]] = set()
     ahead = functools.cache(lambda node: ahead_of(client, node))
     for row in inventory.storages:

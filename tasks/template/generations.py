@@ -121,7 +121,7 @@ def find_generations(
 
 def out_of_reach(inventory: Inventory, recipe: Recipe) -> tuple[GuestRow, ...]:
     """What has a number of a generation, on a node that is offline. No call."""
-    online = {node.name for node in inventory.nodes if node.online}
+    online = inventory.online()
     return tuple(
         row for row in inventory.guests if row.vmid in _numbers(recipe) and row.node not in online
     )
